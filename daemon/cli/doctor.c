@@ -126,6 +126,7 @@ static int examine(struct asked *a)
         .host = {(int)config->threads, (unsigned)config->keep,
                  strcmp(a->device, "cuda") == 0},
         .bandwidth = a->bandwidth,
+        .gpu_cap_bytes = config->gpu_memory_bytes,
         .limit_ms = (uint32_t)(a->limit_s * 1000),
     };
     all = doctor_find(opt, facts);

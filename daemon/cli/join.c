@@ -298,11 +298,14 @@ int cli_join(const struct cli_call *call)
     (void)sigaction(SIGTERM, &act, NULL);
     (void)sigaction(SIGHUP, &act, NULL);
     if (!yes) {
-        rv = join_terms_ask(j.state, j.run);
+        rv = join_terms_ask(j.state, j.run, &asked);
         if (rv == JOIN_TERMS_NO_RUN) {
             rv = fetch_manifest(&j);
-            rv = rv == CLI_GO ? join_terms_ask(j.state, j.run) : rv;
+            rv = rv == CLI_GO ? join_terms_ask(j.state, j.run, &asked) : rv;
         }
+    }
+    if (rv == CLI_GO && asked > 0) {
+        return LOCO_EXIT_OK; /* nothing is begun for whoever wants to leave */
     }
     return rv == CLI_GO ? take_part(&j) : rv;
 }

@@ -5,42 +5,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <curl/curl.h>
 
 #include "daemon/cli/answer.h"
 #include "daemon/cli/cli.h"
-#include "daemon/cli/run_show.h"
-#include "daemon/doctor/probe.h"
-#include "daemon/settings/config.h"
+#include "daemon/cli/join_terms_internal.h"
 #include "daemon/settings/courtesy.h"
 #include "daemon/settings/memory_limit.h"
 #include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
 #include "proto/base/file.h"
 
-#define DAY_S       86400.0
-#define PROBE_MS    3000 /* an answer is sooner, or the daemon asks */
+#define VISIT_MS    3000  /* an answer is sooner, or the daemon asks */
+#define PROBE_MS    20000 /* a GPU, a disk */
 #define CONSENT_MAX 512
-
-/* All that is agreed to. */
-struct terms {
-    struct uri uri;
-    bool known; /* the run is */
-    struct run_yaml run;
-    struct config config;
-    struct run_needs needs;
-    double open;        /* share of the week that the schedule leaves */
-    double step_s;      /* of two processor cores */
-    double round_s;     /* with that, and the exchange at `line` */
-    double line;        /* bytes per second */
-    uint64_t day_bytes; /* each way */
-    struct doctor_facts facts;
-    struct doctor_options options;
-    struct doctor_line line_of[DOCTOR_CHECK_COUNT];
-    char state[FILE_PATH_MAX];
-};
 
 /* ---- the figures --------------------------------------------------------- */
 
@@ -72,7 +53,7 @@ static void estimate_traffic(struct terms *t)
     t->round_s = run_round_s(m, &t->needs, t->step_s, t->line);
     if (t->round_s > 0) {
         t->day_bytes = (uint64_t)((double)t->needs.round_bytes * t->open *
-                                  DAY_S / t->round_s);
+                                  JOIN_DAY_S / t->round_s);
     }
 }
 
@@ -89,16 +70,43 @@ static int load_settings(struct terms *t, const char *state)
         .wants_cuda = strcmp(t->config.device, "cuda") == 0,
         .host = {.threads = (int)t->config.threads,
                  .keep = (unsigned)t->config.keep},
+        .question = true,
+        .gpu_cap_bytes = t->config.gpu_memory_bytes,
         .limit_ms = PROBE_MS,
+        .hosts_ms = VISIT_MS,
     };
     t->options.host.gpu = t->options.wants_cuda;
     return CLI_GO;
+}
+
+/* By their lengths: a file has its name once its hash was right. */
+static bool all_shards_here(const struct terms *t)
+{
+    const struct manifest_data *data = &t->run.manifest.data;
+    char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    struct stat st;
+
+    if (file_path_join(dir, t->state, STATE_DIR_SHARDS, NULL) != 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < data->n_shards; i++) {
+        const struct manifest_shard *s = &data->shards[i];
+
+        if (file_path_join(path, dir, s->name, NULL) != 0 ||
+            stat(path, &st) != 0 || (uint64_t)st.st_size != s->bytes) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static void know_run(struct terms *t)
 {
     t->known = true;
     t->needs = run_needs(&t->run.manifest, &t->options.host);
+    if (all_shards_here(t)) {
+        t->needs.disk_bytes -= t->needs.spare_bytes;
+    }
     estimate_traffic(t);
 }
 
@@ -139,7 +147,6 @@ static bool look_around(struct terms *t)
     }
     (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before the threads */
     all = doctor_find(&t->options, &t->facts);
-    doctor_judge(&t->facts, t->line_of);
     for (uint32_t i = 0; i < t->facts.n_hosts; i++) {
         struct contact *c = &t->facts.host[i].contact;
 
@@ -152,8 +159,16 @@ static bool look_around(struct terms *t)
             t->run.run_id = c->manifest_run;
             know_run(t);
         }
-        free(c->manifest);
-        c->manifest = NULL;
+    }
+    t->facts.memory.need_bytes = t->needs.memory_bytes;
+    t->facts.disk.need_bytes = t->needs.disk_bytes;
+    t->facts.driver.need_bytes = t->needs.gpu_bytes;
+    doctor_judge(&t->facts, t->line_of);
+    for (uint32_t i = 0; i < t->facts.n_hosts; i++) {
+        if (t->facts.host[i].state == FACT_FOUND) {
+            free(t->facts.host[i].contact.manifest);
+            t->facts.host[i].contact.manifest = NULL;
+        }
     }
     return all;
 }
@@ -217,94 +232,6 @@ static int check_machine(const struct terms *t)
     return check_limits(t);
 }
 
-/* ---- what is shown ------------------------------------------------------- */
-
-static void print_check(const struct terms *t, enum doctor_check check)
-{
-    const struct doctor_line *l = &t->line_of[check];
-
-    (void)printf("%-10s %s\n", doctor_check_name(check), l->what);
-    if (l->fix[0] != '\0') {
-        (void)printf("%-10s -> %s\n", "", l->fix);
-    }
-}
-
-static void print_cap(uint64_t bytes_per_s, double open, const char *way)
-{
-    char day[24];
-
-    if (bytes_per_s > 0) {
-        (void)printf(
-            ", at most %s %s by your cap",
-            answer_scaled((double)bytes_per_s * open * DAY_S, "B", day), way);
-    }
-}
-
-static void print_traffic(const struct terms *t)
-{
-    const struct manifest *m = &t->run.manifest;
-    const struct config *c = &t->config;
-    char first[24], day[24], round[24];
-
-    (void)printf("traffic    about %s a day each way",
-                 answer_scaled((double)t->day_bytes, "B", day));
-    print_cap(c->upload_bytes_per_s, t->open, "sent");
-    print_cap(c->download_bytes_per_s, t->open, "received");
-    if (c->quota > 0) {
-        (void)printf(", at most %llu GB a month by your quota",
-                     (unsigned long long)c->quota);
-    }
-    (void)printf(
-        "; %s once, at first\n",
-        answer_scaled((double)(t->needs.data_bytes + t->needs.state_bytes), "B",
-                      first));
-    (void)printf("           (estimate: %s each way every %.*f s, in %u steps "
-                 "of %.3g s as two processor cores\n"
-                 "           make them and an exchange at %.3g Mbit/s; members "
-                 "twice as fast send twice as much)\n",
-                 answer_scaled((double)t->needs.round_bytes, "B", round),
-                 t->round_s < 10 ? 2 : 0, t->round_s, m->sync.period, t->step_s,
-                 t->line * 8 / 1e6);
-    if (m->limits.traffic_bytes_per_day > 0) {
-        (void)printf(
-            "           %s a day, says the author of the run\n",
-            answer_scaled((double)m->limits.traffic_bytes_per_day, "B", day));
-    }
-}
-
-static void print_hours(const struct config *c)
-{
-    bool always = c->schedule[0] == '\0' || strcmp(c->schedule, "always") == 0;
-
-    (void)printf("hours      %.200s%s, %llu %% of %llu thread%s%s", c->schedule,
-                 always ? "" : " (local time)",
-                 (unsigned long long)c->cpu_percent,
-                 (unsigned long long)c->threads, c->threads == 1 ? "" : "s",
-                 strcmp(c->battery, "pause") == 0 ? ", not on battery" : "");
-    if (c->idle_minutes > 0) {
-        (void)printf(", not until %llu min after somebody used this machine",
-                     (unsigned long long)c->idle_minutes);
-    }
-    (void)putchar('\n');
-}
-
-static void print_terms(const struct terms *t)
-{
-    run_show_text(&t->run);
-    (void)printf("\nWhat it takes of this machine:\n");
-    print_check(t, DOCTOR_CHECK_disk);
-    print_check(t, DOCTOR_CHECK_memory);
-    if (t->options.wants_cuda) {
-        print_check(t, DOCTOR_CHECK_driver);
-    }
-    print_traffic(t);
-    print_hours(&t->config);
-    (void)printf("state      %s\n"
-                 "limits     loco config set schedule, cpu_percent, "
-                 "upload_bytes_per_s, quota, disk_bytes, memory_bytes\n\n",
-                 t->state);
-}
-
 /* ---- the answer ---------------------------------------------------------- */
 
 static int consent_path(const struct terms *t, char path[FILE_PATH_MAX])
@@ -357,13 +284,13 @@ static void remember(const struct terms *t)
     }
 }
 
-static int ask(const struct terms *t)
+static int ask(const struct terms *t, const volatile sig_atomic_t *stop)
 {
     char answer[16] = "";
 
     (void)printf("Join this run? [y/N] ");
     (void)fflush(stdout);
-    if (fgets(answer, sizeof answer, stdin) == NULL ||
+    if (fgets(answer, sizeof answer, stdin) == NULL || *stop > 0 ||
         (answer[0] != 'y' && answer[0] != 'Y')) {
         (void)printf("not joined; %s can be removed\n", t->state);
         return LOCO_EXIT_OK;
@@ -372,7 +299,32 @@ static int ask(const struct terms *t)
     return CLI_GO;
 }
 
-int join_terms_ask(const char *state, const struct uri *u)
+/* With t->known, or after a visit that may have brought it. */
+static int judge_and_ask(const struct terms *t,
+                         const volatile sig_atomic_t *stop)
+{
+    int rv;
+
+    if (*stop > 0) {
+        return LOCO_EXIT_OK;
+    }
+    if (!t->known) {
+        return JOIN_TERMS_NO_RUN;
+    }
+    if (was_agreed(t)) {
+        return CLI_GO;
+    }
+    rv = check_machine(t);
+    if (rv == CLI_GO) {
+        join_terms_print(t);
+        rv = ask(t, stop);
+    }
+    return rv;
+}
+
+int join_terms_ask(const char *state,
+                   const struct uri *u,
+                   const volatile sig_atomic_t *stop)
 {
     struct terms *t = calloc(1, sizeof *t);
     bool all = true;
@@ -384,13 +336,12 @@ int join_terms_ask(const char *state, const struct uri *u)
     t->uri = *u;
     rv = load_settings(t, state);
     rv = rv == CLI_GO ? load_kept(t) : rv;
+    if (rv == CLI_GO && !t->known && t->uri.has_invite) {
+        rv = JOIN_TERMS_NO_RUN; /* a stranger is told nothing */
+    }
     if (rv == CLI_GO && !(t->known && was_agreed(t))) {
         all = look_around(t);
-        rv = t->known ? check_machine(t) : JOIN_TERMS_NO_RUN;
-        if (rv == CLI_GO) {
-            print_terms(t);
-            rv = ask(t);
-        }
+        rv = judge_and_ask(t, stop);
     }
     if (all) { /* else a late probe still reads it */
         free(t);

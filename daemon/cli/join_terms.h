@@ -8,6 +8,8 @@
 #ifndef LOCO_DAEMON_CLI_JOIN_TERMS_H
 #define LOCO_DAEMON_CLI_JOIN_TERMS_H
 
+#include <signal.h>
+
 #include "proto/uri.h"
 
 /* No host of the URI gave a manifest, and there is none in the state directory:
@@ -15,7 +17,10 @@
 #define JOIN_TERMS_NO_RUN (-2)
 
 /* CLI_GO: yes; else an exit code, after a sentence where the machine has not
- * what the run needs; or the above. */
-int join_terms_ask(const char *state, const struct uri *u);
+ * what the run needs; or the above. *stop above 0: somebody wants to leave,
+ * which is a no. */
+int join_terms_ask(const char *state,
+                   const struct uri *u,
+                   const volatile sig_atomic_t *stop);
 
 #endif

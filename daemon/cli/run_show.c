@@ -70,7 +70,7 @@ print_need(const struct manifest *m, const char *name, uint64_t bytes)
 /* What joining costs. */
 static void print_needs(const struct manifest *m)
 {
-    struct run_needs needs = run_needs(m, NULL);
+    struct run_needs needs = run_needs_stated(m, NULL);
 
     print_need(m, "disk", needs.disk_bytes);
     print_need(m, "memory", needs.memory_bytes);
@@ -100,8 +100,50 @@ static void print_model(const struct manifest *m)
     }
 }
 
+/* Zero width, or another direction for what follows: with these a name could
+ * look like other lines of what is agreed to. */
+static bool misleads(uint32_t c)
+{
+    return c == 0xad || c == 0x34f || c == 0x61c || c == 0x180e ||
+           (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
+           (c >= 0xe0000 && c <= 0xe0fff);
+}
+
+/* UTF-8, as every text of a manifest is, with a ? for each of those. */
+static const char *plain(const char *text, char *out, size_t size)
+{
+    size_t n = 0;
+
+    while (*text != '\0') {
+        const unsigned char first = (unsigned char)*text;
+        const size_t len = first < 0xc0   ? 1
+                           : first < 0xe0 ? 2
+                           : first < 0xf0 ? 3
+                                          : 4;
+        uint32_t c = len == 1 ? first : first & (0x7fU >> len);
+
+        if (n + len >= size || strnlen(text, len) < len) {
+            break;
+        }
+        for (size_t i = 1; i < len; i++) {
+            c = c << 6 | ((unsigned char)text[i] & 0x3fU);
+        }
+        if (misleads(c)) {
+            out[n++] = '?';
+        } else {
+            memcpy(out + n, text, len);
+            n += len;
+        }
+        text += len;
+    }
+    out[n] = '\0';
+    return out;
+}
+
 void run_show_text(const struct run_yaml *r)
 {
+    char name[DOC_TEXT_MAX], licence[DOC_TEXT_MAX];
     const struct manifest *m = &r->manifest;
     char author[ID_HEX_MAX], hex[ID_HEX_MAX];
     uint64_t tokens = 0, bytes = 0;
@@ -112,13 +154,15 @@ void run_show_text(const struct run_yaml *r)
         bytes += m->data.shards[i].bytes;
         tokens += m->data.shards[i].val ? 0 : m->data.shards[i].tokens;
     }
-    (void)printf("run        %s\nname       %s\nauthor     %s\n", hex, m->name,
-                 author);
+    (void)printf("run        %s\nname       %s\nauthor     %s\n", hex,
+                 plain(m->name, name, sizeof name), author);
     print_model(m);
     (void)printf("data       %u files, %.1f MB, %llu tokens, licence: %s\n",
                  m->data.n_shards, (double)bytes / 1e6,
                  (unsigned long long)tokens,
-                 m->data.licence[0] == '\0' ? "not stated" : m->data.licence);
+                 m->data.licence[0] == '\0'
+                     ? "not stated"
+                     : plain(m->data.licence, licence, sizeof licence));
     (void)printf("method     %s, every %u inner steps, %s by %s, outer %g / "
                  "%g\n",
                  m->sync.preset, m->sync.period, m->sync.wire, m->sync.topology,

@@ -208,6 +208,24 @@ static void driver_missing(const struct fact_driver *d, struct doctor_line *l)
     }
 }
 
+/* What the run takes at most is more than it may need: a warning. */
+static void judge_gpu_memory(const struct fact_driver *d, struct doctor_line *l)
+{
+    bool capped = d->cap_bytes != 0 && d->cap_bytes < d->bytes;
+    uint64_t have = capped ? d->cap_bytes : d->bytes;
+    char bytes[DOCTOR_BYTES_MAX];
+
+    if (!d->wanted || !d->built || d->n_devices == 0 || d->need_bytes <= have) {
+        return;
+    }
+    l->level = DOCTOR_WARNING;
+    doctor_fix(l,
+               capped ? "The setting gpu_memory_bytes allows %s: raise it."
+                      : "The GPU has %s, which may not suffice: use another "
+                        "one, or --device cpu.",
+               doctor_bytes(have, bytes));
+}
+
 static void judge_driver(const struct doctor_facts *f, struct doctor_line *l)
 {
     const struct fact_driver *d = &f->driver;
@@ -232,6 +250,7 @@ static void judge_driver(const struct doctor_facts *f, struct doctor_line *l)
     } else {
         driver_missing(d, l);
     }
+    judge_gpu_memory(d, l);
     if (d->wanted && (!d->built || d->n_devices == 0)) {
         l->level = DOCTOR_PROBLEM;
         if (!d->built) {

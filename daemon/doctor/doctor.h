@@ -79,6 +79,7 @@ struct fact_driver {
     bool wanted;                /* the settings say `device: cuda` */
     bool built;                 /* this build can use it */
     uint64_t need_bytes;        /* of its memory, by the run; 0: not known */
+    uint64_t cap_bytes;         /* of the settings; 0: none */
 };
 
 struct fact_memory {

@@ -52,7 +52,7 @@ static void check(struct fact_manifest *m,
                   const struct run_host *host)
 {
     const struct manifest_data *data = &r->manifest.data;
-    struct run_needs needs = run_needs(&r->manifest, host);
+    struct run_needs needs = run_needs_stated(&r->manifest, host);
     uint64_t left_bytes = HASH_BYTES_MAX;
 
     (void)snprintf(m->name, sizeof m->name, "%s", r->manifest.name);
@@ -63,6 +63,11 @@ static void check(struct fact_manifest *m,
     m->n_shards = data->n_shards;
     for (uint32_t i = 0; i < data->n_shards; i++) {
         check_shard(m, &data->shards[i], dir, &left_bytes);
+    }
+    if (m->n_here == m->n_shards && m->bad[0] == '\0') {
+        m->disk_bytes = m->disk_bytes > needs.spare_bytes
+                            ? m->disk_bytes - needs.spare_bytes
+                            : 0;
     }
 }
 

@@ -20,8 +20,6 @@
 
 #define TRANSFER_BYTES (8U << 20)
 #define TRANSFER_MS    3000U
-/* Of locod beside what training holds. */
-#define DAEMON_BYTES ((uint64_t)64 << 20)
 
 /* ---- threads ---------------------------------------------------------- */
 
@@ -95,20 +93,14 @@ static void start(struct board *board,
     (void)pthread_detach(thread);
 }
 
-/* True when every thread is done with the board. */
-static bool wait_for_all(struct board *board, uint32_t limit_ms)
+/* True when every thread is done with the board, which is then freed. */
+static bool wait_for_all(struct board *board, uint64_t until_ms)
 {
-    struct timespec until;
+    const struct timespec until = {(time_t)(until_ms / 1000),
+                                   (long)(until_ms % 1000) * 1000000L};
     bool all;
     int rv = 0;
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += limit_ms / 1000;
-    until.tv_nsec += (long)(limit_ms % 1000) * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
     (void)pthread_mutex_lock(&board->mutex);
     while (board->n_open > 0 && rv == 0) {
         rv = pthread_cond_timedwait(&board->done, &board->mutex, &until);
@@ -116,6 +108,9 @@ static bool wait_for_all(struct board *board, uint32_t limit_ms)
     board->closed = true;
     all = board->n_open == 0;
     (void)pthread_mutex_unlock(&board->mutex);
+    if (all) {
+        free(board);
+    }
     return all;
 }
 
@@ -324,6 +319,7 @@ static void probe_host(const struct doctor_options *opt, void *fact)
         .limit_ms = h->limit_ms,
         .transfer_bytes = h->wants_transfer ? TRANSFER_BYTES : 0,
         .transfer_ms = TRANSFER_MS,
+        .manifest_only = opt->question,
     };
 
     if (opt->uri->has_peer) {
@@ -336,6 +332,7 @@ static void start_hosts(struct board *board,
                         const struct doctor_options *opt,
                         struct doctor_facts *f)
 {
+    uint32_t limit_ms = opt->hosts_ms != 0 ? opt->hosts_ms : opt->limit_ms;
     struct address numeric;
 
     if (opt->uri == NULL) {
@@ -351,7 +348,7 @@ static void start_hosts(struct board *board,
         h->pinned = opt->uri->has_peer;
         h->wants_transfer = opt->bandwidth;
         /* It must be able to say where it hung. */
-        h->limit_ms = opt->limit_ms - opt->limit_ms / 8;
+        h->limit_ms = limit_ms - limit_ms / 8;
         start(board, opt, probe_host, h, sizeof *h);
     }
 }
@@ -363,17 +360,17 @@ static int64_t wall_minus_monotonic_ms(void)
     return wall_ms() - (int64_t)monotonic_ms();
 }
 
-/* What the run takes, from whichever manifest is at hand. */
-static void take_needs(const struct doctor_options *opt, struct doctor_facts *f)
+void doctor_take_needs(const struct run_host *host, struct doctor_facts *f)
 {
     f->memory.need_bytes = f->manifest.memory_bytes;
     f->disk.need_bytes = f->manifest.disk_bytes;
     f->driver.need_bytes = f->manifest.gpu_bytes;
     for (uint32_t i = 0; i < f->n_hosts && f->memory.need_bytes == 0; i++) {
-        const struct manifest *m = f->host[i].contact.manifest;
+        const struct contact *c = &f->host[i].contact;
 
-        if (f->host[i].state == FACT_FOUND && m != NULL) {
-            struct run_needs needs = run_needs(m, &opt->host);
+        if (f->host[i].state == FACT_FOUND && c->manifest != NULL &&
+            hash32_eq(&c->manifest_run, &f->run_id)) {
+            struct run_needs needs = run_needs_stated(c->manifest, host);
 
             f->memory.need_bytes = needs.memory_bytes;
             f->disk.need_bytes = needs.disk_bytes;
@@ -386,33 +383,39 @@ bool doctor_find(const struct doctor_options *opt, struct doctor_facts *f)
 {
     bool all;
     int64_t began_ms = wall_minus_monotonic_ms();
-    struct board *board = board_new();
+    uint64_t now_ms = monotonic_ms();
+    struct board *board = board_new(), *hosts = board_new();
 
     f->limit_ms = opt->limit_ms;
-    if (board == NULL) {
+    if (board == NULL || hosts == NULL) {
+        free(board);
+        free(hosts);
         return true;
     }
-    start_hosts(board, opt, f);
+    start_hosts(hosts, opt, f);
     start(board, opt, probe_driver, &f->driver, sizeof f->driver);
     start(board, opt, probe_memory, &f->memory, sizeof f->memory);
     start(board, opt, probe_disk, &f->disk, sizeof f->disk);
     start(board, opt, probe_clock, &f->clock, sizeof f->clock);
     start(board, opt, probe_ip, &f->ip, sizeof f->ip);
     start(board, opt, probe_daemon, &f->daemon, sizeof f->daemon);
-    start(board, opt, probe_manifest, &f->manifest, sizeof f->manifest);
-    all = wait_for_all(board, opt->limit_ms);
-    if (all) {
-        free(board);
+    if (!opt->question) {
+        start(board, opt, probe_manifest, &f->manifest, sizeof f->manifest);
     }
+    all = wait_for_all(
+        hosts, now_ms + (opt->hosts_ms != 0 ? opt->hosts_ms : opt->limit_ms));
+    all = wait_for_all(board, now_ms + opt->limit_ms) && all;
     if (f->daemon.state == FACT_FOUND && f->daemon.run_state[0] == '\0') {
         f->daemon.state = FACT_NONE; /* none runs, or it is stale */
     }
     if (f->manifest.state == FACT_FOUND && f->manifest.source[0] == '\0') {
         f->manifest.state = FACT_NONE;
     }
-    probe_port(opt, &f->daemon, &f->port);
+    if (!opt->question) {
+        probe_port(opt, &f->daemon, &f->port);
+    }
     f->clock.stepped_ms = wall_minus_monotonic_ms() - began_ms;
-    take_needs(opt, f);
-    f->memory.need_bytes += f->memory.need_bytes == 0 ? 0 : DAEMON_BYTES;
+    f->driver.cap_bytes = opt->gpu_cap_bytes;
+    doctor_take_needs(&opt->host, f);
     return all;
 }

@@ -125,6 +125,7 @@ static void add_data(struct run_needs *needs, const struct manifest_data *data)
         needs->data_bytes += data->shards[i].bytes;
         largest = larger(largest, data->shards[i].bytes);
     }
+    needs->spare_bytes = largest;
     needs->disk_bytes += needs->data_bytes + largest;
 }
 
@@ -155,6 +156,28 @@ static void add_part(struct run_needs *needs,
     }
 }
 
+/* Each way, of a host of stage s: its part of the state, and what crosses its
+ * cuts, as it is wired (train/replica/stage_wire.h). 0: not to be cut so. */
+static uint64_t stage_round_bytes(const struct run_vector *v,
+                                  const struct replica_options *r,
+                                  const struct manifest *m,
+                                  uint32_t s)
+{
+    const uint64_t row = (uint64_t)r->model.dim * sizeof(uint16_t) +
+                         sizeof(uint32_t); /* bf16, and a label */
+    const uint64_t cuts = s == 0 || s + 1 == m->stages ? 1 : 2;
+    struct layout l = {0};
+    uint64_t bytes = 0;
+
+    if (layout_open_part(&l, &v->method, &r->model, &r->part, v->codec->block,
+                         NULL) == 0) {
+        bytes = 2 * wire_bytes(&l, v->codec, m->sync.period) +
+                cuts * m->sync.period * m->inner.batch * m->inner.seq * row;
+    }
+    layout_close(&l);
+    return bytes;
+}
+
 static void add_parts(struct run_needs *needs,
                       const struct run_vector *v,
                       struct replica_options *r,
@@ -167,9 +190,17 @@ static void add_parts(struct run_needs *needs,
         return;
     }
     r->slots = run_pipe_slots(m->stages);
+    needs->round_bytes = 0;
     for (uint32_t s = 0; s < m->stages; s++) {
-        if (llama_part_of_stage(&r->model, m->stages, s, &r->part, NULL) == 0) {
-            add_part(needs, v, r, wire, m, host);
+        uint64_t bytes;
+
+        if (llama_part_of_stage(&r->model, m->stages, s, &r->part, NULL) != 0) {
+            continue;
+        }
+        add_part(needs, v, r, wire, m, host);
+        bytes = stage_round_bytes(v, r, m, s);
+        if (needs->round_bytes == 0 || bytes < needs->round_bytes) {
+            needs->round_bytes = bytes;
         }
     }
 }
@@ -200,20 +231,29 @@ struct run_needs run_needs(const struct manifest *m,
     r.shared = manifest_has_tensors(m);
     r.threads = host->threads;
     needs.parameters = l.n;
-    add_parts(&needs, &v, &r, layout_most(&l), m, host);
-    add_data(&needs, &m->data);
-    needs.disk_bytes = larger(needs.disk_bytes, m->limits.disk_bytes);
-    needs.memory_bytes = larger(needs.memory_bytes, m->limits.memory_bytes);
     /* Every element about twice. */
     needs.round_bytes = 2 * wire_bytes(&l, v.codec, m->sync.period);
+    add_parts(&needs, &v, &r, layout_most(&l), m, host);
+    add_data(&needs, &m->data);
     layout_close(&l);
+    return needs;
+}
+
+struct run_needs run_needs_stated(const struct manifest *m,
+                                  const struct run_host *host)
+{
+    struct run_needs needs = run_needs(m, host);
+
+    needs.disk_bytes = larger(needs.disk_bytes, m->limits.disk_bytes);
+    needs.memory_bytes = larger(needs.memory_bytes, m->limits.memory_bytes);
     return needs;
 }
 
 double run_step_s(const struct manifest *m, uint64_t parameters)
 {
-    return 6.0 * (double)parameters * m->inner.batch * m->inner.seq /
-           RUN_USUAL_FLOPS;
+    double own = (double)parameters / (m->stages > 1 ? m->stages : 1);
+
+    return 6.0 * own * m->inner.batch * m->inner.seq / RUN_USUAL_FLOPS;
 }
 
 double run_round_s(const struct manifest *m,

@@ -1,16 +1,17 @@
 /* run_needs.h - what a run takes of a machine: disk, memory, traffic.
  *
- * The daemon refuses a run by these sums, and `loco run show`, `loco doctor`
- * and `loco join` show them. What the author states in `limits.*` counts where
- * it is more.
+ * The daemon and `loco join` refuse a run by these sums alone. What the author
+ * states in `limits.*` binds neither: `loco join` warns of it, and `loco run
+ * show` and `loco doctor` count it where it is more.
  *
  * Disk: checkpoints hold the state and the own moments
  * (train/replica/checkpoint.h), and one is written before the oldest goes; a
  * state while it is fetched, and twice one for reduced bytes of rounds that are
- * over (machine/past.c); the data, and its largest file twice, as it may come
- * from a server and from peers. Memory: what the trainer plans
- * (replica_bytes()), what is on the wire, states that others fetch. A round
- * sends every element about twice.
+ * over (machine/past.c); the data, and while any of it is missing its largest
+ * file twice, as it may come from a server and from peers. Memory: what the
+ * trainer plans (replica_bytes()), what is on the wire, states that others
+ * fetch. A round sends every element about twice; of a model that is cut into
+ * stages those of one stage, and the activations and gradients of its cuts.
  *
  * How long a round takes is an estimate: a step as two processor cores make it,
  * a home's line for the exchange. Pure, but for memory of layouts for the time
@@ -37,8 +38,10 @@ struct run_needs {
     uint64_t disk_bytes, memory_bytes;
     uint64_t gpu_bytes;   /* of a GPU's memory; 0: no GPU is to be used */
     uint64_t data_bytes;  /* in disk_bytes: fetched once */
+    uint64_t spare_bytes; /* the same: while a shard is missing */
     uint64_t state_bytes; /* the same */
-    uint64_t round_bytes; /* each way in sync.period inner steps */
+    uint64_t round_bytes; /* each way in sync.period inner steps; of stages the
+                             one that sends least */
 };
 
 /* Of a pipeline: what the stage that takes least needs, without the slots of
@@ -47,7 +50,12 @@ struct run_needs {
 struct run_needs run_needs(const struct manifest *m,
                            const struct run_host *host);
 
-/* Seconds of a step on two processor cores: 6 FLOPs a parameter and token. */
+/* The larger of that and what the author states. */
+struct run_needs run_needs_stated(const struct manifest *m,
+                                  const struct run_host *host);
+
+/* Seconds of a step on two processor cores: 6 FLOPs a parameter (of stages: of
+ * an equal part of them) and token. */
 double run_step_s(const struct manifest *m, uint64_t parameters);
 
 /* Seconds from one average of the parameters to the next: steps of step_s, and

@@ -19,13 +19,13 @@
 static uint64_t disk_need(const struct machine *m, unsigned keep)
 {
     uint64_t need = run_disk(&m->vector, m->n, m->n_wire, keep);
-    uint64_t largest = 0; /* may come from a server and from peers */
+    uint64_t largest = 0; /* missing: may come from a server and from peers */
 
     for (uint32_t i = 0; i < m->terms.n_shards; i++) {
         uint64_t bytes = m->files[i].elsewhere ? 0 : m->terms.shards[i].bytes;
 
         need += bytes;
-        largest = bytes > largest ? bytes : largest;
+        largest = !m->files[i].held && bytes > largest ? bytes : largest;
     }
     return need + largest;
 }

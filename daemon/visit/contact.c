@@ -52,6 +52,14 @@ static int hear(struct visit *v,
     return n < 0 ? n : msg_decode(schema, bytes, (size_t)n, &v->in);
 }
 
+/* When to give a question up: no visit is longer than it was to be. */
+static uint64_t answer_by(const struct visit *v)
+{
+    uint64_t until_ms = monotonic_ms() + ANSWER_MS;
+
+    return until_ms < v->deadline_ms ? until_ms : v->deadline_ms;
+}
+
 /* ---- steps ------------------------------------------------------------ */
 
 static enum dialogue_step dial(struct visit *v, bool bulk, struct dialogue **d)
@@ -149,7 +157,7 @@ static int fetch_manifest(struct visit *v, uint8_t *wire, size_t *len)
         rv = dialogue_say(v->control, MESSAGE_GET_MANIFEST, &ask);
         rv = rv != 0 ? rv
                      : hear(v, MESSAGE_MANIFEST, &manifest_part_schema,
-                            monotonic_ms() + ANSWER_MS);
+                            answer_by(v));
         if (rv != 0) {
             return rv;
         }
@@ -195,8 +203,7 @@ static void ask_records(struct visit *v)
 
     randombytes_buf(&ask.request, sizeof ask.request);
     if (dialogue_say(v->control, DHT_MSG_FIND_VALUE, &ask) != 0 ||
-        hear(v, DHT_MSG_VALUES, &dht_values_schema,
-             monotonic_ms() + ANSWER_MS) != 0) {
+        hear(v, DHT_MSG_VALUES, &dht_values_schema, answer_by(v)) != 0) {
         return;
     }
     for (uint32_t i = 0; i < v->in.values.n_records; i++) {
@@ -306,7 +313,9 @@ void contact_visit(const struct contact_options *opt, struct contact *c)
         if (c->rc == 0) {
             c->step = CONTACT_TALKED;
             ask_manifest(v);
-            ask_records(v);
+            if (!opt->manifest_only) {
+                ask_records(v);
+            }
         }
         if (c->rc == 0 && opt->transfer_bytes > 0) {
             transfer(v);

@@ -36,6 +36,7 @@ struct contact_options {
     struct hash32 run_id;
     struct peer_id pin; /* zero: anyone */
     uint32_t limit_ms;
+    bool manifest_only;      /* records are not asked for */
     uint64_t transfer_bytes; /* 0: no transfer */
     uint32_t transfer_ms;    /* it ends by then */
 };

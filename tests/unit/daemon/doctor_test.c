@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "daemon/doctor/doctor.h"
+#include "daemon/doctor/probe.h"
+#include "daemon/settings/method_manifest.h"
 #include "proto/base/err.h"
 
 #define NOW_S 1800000000
@@ -136,9 +138,82 @@ static void every_way_a_gpu_can_fail_has_its_fix(void **state)
     expect(f, DOCTOR_CHECK_driver, DOCTOR_PROBLEM, "H100", "use --device cpu");
     d->built = true;
     expect(f, DOCTOR_CHECK_driver, DOCTOR_OK, "CUDA 12.4", NULL);
+    d->need_bytes = 30000000000;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_OK, "takes at most 30.0 GB", NULL);
+    d->cap_bytes = 20000000000;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 30.0 GB",
+           "gpu_memory_bytes allows 20.0 GB");
+    d->need_bytes = 90000000000;
+    d->cap_bytes = 0;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 90.0 GB",
+           "The GPU has 80.0 GB");
     d->n_devices = 0;
     expect(f, DOCTOR_CHECK_driver, DOCTOR_PROBLEM, "shows no GPU",
            "CUDA_VISIBLE_DEVICES");
+}
+
+static void a_run(struct manifest *m)
+{
+    const struct preset *preset;
+
+    assert_int_equal(preset_find("opendiloco", &preset, NULL), 0);
+    manifest_default(m);
+    manifest_from_preset(m, preset);
+    m->model.dim = 64;
+    m->model.ffn = 128;
+    m->model.heads = m->model.kv_heads = 4;
+    m->model.layers = 4;
+    m->model.vocab = 256;
+    m->model.seq = m->inner.seq = 64;
+    m->model.tied = false;
+}
+
+static void
+a_manifest_of_another_run_says_nothing_of_this_ones_need(void **state)
+{
+    static const struct run_host host = {.threads = 1, .keep = 2};
+    static struct manifest wrong, right;
+    struct doctor_facts *f = linked();
+
+    (void)state;
+    a_run(&right);
+    wrong = right;
+    wrong.limits.memory_bytes = wrong.limits.disk_bytes = 1ULL << 40;
+    f->n_hosts = 2;
+    f->host[1] = f->host[0];
+    f->run_id.b[0] = 1;
+    f->host[0].contact.manifest = &wrong;
+    f->host[0].contact.manifest_run.b[0] = 2;
+    f->host[1].contact.manifest = &right;
+    f->host[1].contact.manifest_run.b[0] = 1;
+    doctor_take_needs(&host, f);
+    assert_true(f->memory.need_bytes == run_needs(&right, &host).memory_bytes);
+    assert_true(f->disk.need_bytes == run_needs(&right, &host).disk_bytes);
+    assert_true(f->memory.need_bytes > 0);
+    /* Of its own, doctor counts what the author states; the sums do not. */
+    f->host[1].contact.manifest = &wrong;
+    f->memory.need_bytes = 0;
+    doctor_take_needs(&host, f);
+    assert_true(f->memory.need_bytes == 1ULL << 40);
+    assert_true(run_needs(&wrong, &host).memory_bytes < 1ULL << 40);
+}
+
+/* A part of the state, and what crosses the cut, bf16 with a label a row. */
+static void a_stage_sends_its_part_and_what_crosses_its_cuts(void **state)
+{
+    static struct manifest m;
+    uint64_t whole, rows, row, two;
+
+    (void)state;
+    a_run(&m);
+    whole = run_needs(&m, NULL).round_bytes;
+    assert_true(whole > 0);
+    rows = (uint64_t)m.sync.period * m.inner.batch * m.inner.seq;
+    row = 2ULL * m.model.dim + 4;
+    m.stages = 2;
+    two = run_needs(&m, NULL).round_bytes;
+    assert_true(two > rows * row + whole / 4);
+    assert_true(two < rows * row + whole * 3 / 4);
 }
 
 static void memory_is_held_against_the_runs_need_and_the_cgroup(void **state)
@@ -442,6 +517,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sound_machine_has_no_warning),
         cmocka_unit_test(every_way_a_gpu_can_fail_has_its_fix),
+        cmocka_unit_test(
+            a_manifest_of_another_run_says_nothing_of_this_ones_need),
+        cmocka_unit_test(a_stage_sends_its_part_and_what_crosses_its_cuts),
         cmocka_unit_test(memory_is_held_against_the_runs_need_and_the_cgroup),
         cmocka_unit_test(the_disk_needs_room_for_what_is_not_there_yet),
         cmocka_unit_test(the_clock_is_judged_by_what_knows_most),
