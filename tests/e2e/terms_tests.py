@@ -5,6 +5,7 @@ import re
 import socket
 
 from command_tests import Terminal
+from doctor_tests import tmpfs
 from e2e_registry import test
 from swarm import LOCO, LOCOD, Swarm, check, run, wait_for
 
@@ -137,6 +138,19 @@ def refuses():
                 r"1\.0 MB: use", LOCO_MEMORY_BYTES="1000000")
         refused(s, r"needs [\d.]+ MB of disk and the setting disk_bytes allows "
                 r"1\.0 MB: raise it", LOCO_DISK_BYTES="1000000")
+
+
+@test("loco join refuses a disk that is too small before it asks", 120)
+def small_disk():
+    with Swarm(peers=1, rounds=100000) as s, \
+            tmpfs(s.path("small"), "size=1m") as small:
+        s.start()
+        said = run(LOCO, "join", s.uri(), "--state", small, "--listen",
+                   "127.0.0.1:0", code=RESOURCES)
+        check(ASKED not in said.stdout and
+              re.search("the disk does not suffice: .* free at .*small; the run "
+                        r"still needs [\d.]+ MB. Free .* there, or choose",
+                        said.stderr), f"{said.stdout}{said.stderr}")
 
 
 @test("what a run is said to need is what a daemon in it counts", 120)
