@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/settings/run_model.h"
 #include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
 #include "proto/manifest.h"
@@ -35,25 +36,9 @@ static void take_tokenizer(struct model_source *s,
     }
 }
 
-struct llama_config model_source_config(const struct manifest_model *m)
-{
-    return (struct llama_config){
-        .dim = m->dim,
-        .layers = m->layers,
-        .heads = m->heads,
-        .kv_heads = m->kv_heads,
-        .ffn = m->ffn,
-        .vocab = m->vocab,
-        .seq = m->seq,
-        .tied = m->tied,
-        .rope_theta = (float)m->rope_theta,
-        .norm_eps = (float)m->norm_eps,
-    };
-}
-
 static void take_manifest(struct model_source *s, const struct manifest *f)
 {
-    s->config.model = model_source_config(&f->model);
+    s->config.model = run_model(&f->model);
     (void)snprintf(s->facts.run_name, sizeof s->facts.run_name, "%s", f->name);
     (void)snprintf(s->facts.method, sizeof s->facts.method, "%s",
                    f->sync.preset);

@@ -55,10 +55,6 @@ struct model_source {
     bool mapped;                /* phi lies in a mapped file */
 };
 
-/* What a manifest says of the model. */
-struct manifest_model;
-struct llama_config model_source_config(const struct manifest_model *m);
-
 /* model_source_close() afterwards, whatever the result. */
 int model_source_state(struct model_source *s,
                        const char *const *state_dirs,

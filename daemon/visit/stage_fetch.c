@@ -8,6 +8,7 @@
 
 #include "daemon/model/source.h"
 #include "daemon/node/node.h"
+#include "daemon/settings/run_model.h"
 #include "daemon/settings/state_dir.h"
 #include "daemon/visit/stage_fetch_internal.h"
 #include "proto/base/err.h"
@@ -188,7 +189,7 @@ static int open_run(struct fetching *f, char *errmsg)
     if (rv == 0 && f->manifest->invited) {
         rv = use_invite(f, errmsg);
     }
-    f->model = model_source_config(&f->manifest->model);
+    f->model = run_model(&f->manifest->model);
     return rv != 0 ? rv
                    : method_from_manifest(&f->method, f->manifest,
                                           SCOPE_SETTINGS, errmsg);

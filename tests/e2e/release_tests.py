@@ -61,10 +61,10 @@ def version():
 
 
 def next_version(n=1):
-    """Of the same length, newer by n."""
+    """Of the same length, newer than ours, and than those with a smaller n."""
     first, second, third = version().split(".")
-    check(int(third) + n < 10, "the next version needs one character more")
-    return f"{first}.{second}.{int(third) + n}"
+    check(n < 10, "its number needs one character more")
+    return f"{'9' * len(first)}.{n:0{len(second)}}.{third}"
 
 
 def file_name(number):
