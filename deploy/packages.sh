@@ -11,6 +11,8 @@
 #         package  to pack what was built (cpack -G DEB)
 #         wheel  to make the Python wheel and the tarball, on Debian 11 as well:
 #                libraries to link; cmake and ninja come from PyPI
+#         wheel:arm64  the same for 64-bit Arm, on another machine: cross compiler,
+#                libraries of arm64, and qemu, in which loco writes its pages
 #         text   the English prose of the quick start (public domain)
 #         test   to run every test; minisign signs what upgrades test; ccache, as one build of the tests has most
 #                of the objects of another
@@ -20,9 +22,11 @@
 #                a browser, Prometheus, lintian, docker-compose; only --full gets them
 #         bench  what tests/bench/allreduce.sh measures beside us
 
-packages_libraries="libuv1-dev libsodium-dev libssl-dev libmsgpack-dev \
-libcurl4-openssl-dev libyaml-dev libjansson-dev libmicrohttpd-dev uthash-dev \
-libnatpmp-dev libpcre2-dev libqrencode-dev libjs-chart.js"
+packages_linked="libuv1-dev libsodium-dev libssl-dev libmsgpack-dev \
+libcurl4-openssl-dev libyaml-dev libjansson-dev libmicrohttpd-dev \
+libnatpmp-dev libpcre2-dev libqrencode-dev"
+packages_any_arch="uthash-dev libjs-chart.js"
+packages_libraries="$packages_linked $packages_any_arch"
 
 packages_list() {
     case $1 in
@@ -32,6 +36,13 @@ packages_list() {
     package) echo dpkg-dev file ;;
     wheel)
         echo gcc libc6-dev pkg-config binutils python3-venv "$packages_libraries"
+        ;;
+    wheel:arm64)
+        echo gcc-aarch64-linux-gnu pkg-config python3-venv qemu-user libc6-dev:arm64 \
+            "$packages_any_arch"
+        for packages_library in $packages_linked; do
+            echo "$packages_library:arm64"
+        done
         ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
@@ -51,12 +62,20 @@ packages_list() {
     esac
 }
 
+# Is the package here? NAME is of this machine's architecture or of any (all),
+# whatever others dpkg has.
+packages_has() {
+    packages_arch=${1#*:}
+    [ "$packages_arch" != "$1" ] || packages_arch=$(dpkg --print-architecture)
+    dpkg-query -W -f '${db:Status-Status} ${Architecture}\n' "$1" 2>/dev/null |
+        grep -q -x -e "installed $packages_arch" -e 'installed all'
+}
+
 # The packages of the given groups that are not installed.
 packages_missing() {
     for packages_group; do
         for package in $(packages_list "$packages_group"); do
-            dpkg -s "$package" 2>/dev/null |
-                grep -q '^Status: install ok installed' || echo "$package"
+            packages_has "$package" || echo "$package"
         done
     done
 }
@@ -84,6 +103,11 @@ packages_need() {
         packages_root=sudo
     fi
     echo "installing from Debian: $packages_wanted" >&2
+    for packages_group; do
+        case $packages_group in
+        *:*) packages_add_arch "${packages_group#*:}" || return 1 ;;
+        esac
+    done
     # shellcheck disable=SC2086 # a list of names
     packages_apt install -y -qq --no-install-recommends $packages_wanted &&
         return 0
@@ -95,6 +119,13 @@ packages_need() {
     echo "packages: apt-get could not install: $packages_wanted;" \
         "check the network and /etc/apt/sources.list, then try again" >&2
     return 1
+}
+
+# Lets apt know the packages of another architecture, too.
+packages_add_arch() {
+    ! dpkg --print-foreign-architectures | grep -q -x "$1" || return 0
+    echo "adding the architecture $1 to dpkg's" >&2
+    $packages_root dpkg --add-architecture "$1" && packages_apt update -qq
 }
 
 # Quiet while all is well; the end of apt-get's output when it fails.

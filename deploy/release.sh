@@ -58,6 +58,7 @@ list=releases.json.new
 trap 'rm -f "$list"' EXIT
 {
     printf '{"loco_releases": 1, "serial": %s, "releases": [' "$serial"
+    last=
     comma=
     for file in loco-*-linux-*.tar.gz; do
         [ -f "$file" ] || die "no loco-VERSION-linux-ARCH.tar.gz is in $folder"
@@ -67,13 +68,19 @@ trap 'rm -f "$list"' EXIT
             die "$file has another name than what is in it"
         [ -n "$(about protocols)" ] || die "$file is of a loco before upgrades: move it away"
         sum=$(sha256sum <"$file")
-        printf '%s\n {"version": "%s", "protocols": [%s, %s], "files": [\n' "$comma" \
-            "$(about version)" "$(about protocols | cut -d' ' -f1)" "$(about protocols | cut -d' ' -f2)"
-        printf '  {"arch": "%s", "glibc": "%s", "name": "%s",\n   "bytes": %s, "sha256": "%s"}]}' \
+        release="$(about version) $(about protocols)"
+        if [ "$release" = "$last" ]; then # the same for another architecture
+            printf ',\n'
+        else
+            printf '%s\n {"version": "%s", "protocols": [%s, %s], "files": [\n' "$comma" \
+                "$(about version)" "$(about protocols | cut -d' ' -f1)" "$(about protocols | cut -d' ' -f2)"
+        fi
+        last=$release
+        comma=']},'
+        printf '  {"arch": "%s", "glibc": "%s", "name": "%s",\n   "bytes": %s, "sha256": "%s"}' \
             "$(about arch)" "$(about glibc)" "$file" "$(wc -c <"$file")" "${sum%% *}"
-        comma=,
     done
-    printf '\n]}\n'
+    printf ']}\n]}\n'
 } >"$list"
 rm -f releases.json.minisig # never an old signature beside a new list
 mv "$list" releases.json

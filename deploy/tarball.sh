@@ -1,8 +1,9 @@
 #!/bin/sh
 # tarball.sh - loco for any Linux in one file, that install.sh installs.
 #
-# use: sh deploy/tarball.sh [FOLDER]        (default: dist)
+# use: sh deploy/tarball.sh [--arch aarch64] [FOLDER]        (default: dist)
 #
+# For this machine, or, with --arch, for 64-bit Arm.
 # Makes loco-VERSION-linux-ARCH.tar.gz and the same name with .sha256. Inside:
 # bin/loco, bin/locod, lib/ with every library that they need but glibc's own,
 # libloco for training loops, pages, completions, a systemd user unit, licences.
@@ -29,14 +30,18 @@ if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
         die "git cannot tell the time of the last commit; set SOURCE_DATE_EPOCH to it"
 fi
 export SOURCE_DATE_EPOCH
+# shellcheck disable=SC2034 # programs.sh reads it
+[ "${1:-}" != --arch ] || { programs_arch=${2:?--arch names no architecture}; shift 2; }
+case ${1:-} in
+-*) die "$1 is no option; the use is in the first lines of this script" ;;
+esac
 mkdir -p "${1:-dist}"
 out=$(cd "${1:-dist}" && pwd)
 # shellcheck disable=SC2119 # nothing more of PyPI
 programs_build
 
 version=$(sed -n 's/^project(loco VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
-arch=$(uname -m)
-name=loco-$version-linux-$arch
+name=loco-$version-linux-$programs_arch
 work=$programs_work/tarball
 tree=$work/$name
 
@@ -55,56 +60,80 @@ for unit in locod.user.service loco-upgrade.user.service loco-upgrade.user.timer
     cp "deploy/$unit" "$tree/share/systemd/user/${unit%.user.*}.${unit##*.}"
 done
 cp deploy/install.sh "$tree/"
-strip --strip-unneeded "$tree/bin/loco" "$tree/bin/locod" \
+"${programs_cross}strip" --strip-unneeded "$tree/bin/loco" "$tree/bin/locod" \
     "$(readlink -f "$tree/lib/libloco.so")"
 
 # ---- libraries --------------------------------------------------------------
-# The package of a file. Where /lib is a link to /usr/lib, dpkg knows one name.
+# The package of a file, as dpkg-query wants it. Where /lib is a link to
+# /usr/lib, dpkg knows one name.
 package_of() {
     for path in "$1" "/usr$1" "${1#/usr}"; do
         if owner=$(dpkg -S "$path" 2>/dev/null); then
-            echo "${owner%%:*}"
+            echo "${owner%: *}"
             return 0
         fi
     done
     die "no Debian package has $1, so its licence is not known"
 }
 
-# NAME PATH of each library that a program asks for.
+# The system's glibc stays: its loader and it are of one version.
+is_glibc() {
+    package=$(package_of "$(readlink -f "$1")")
+    [ "${package%%:*}" = libc6 ]
+}
+
+# NAME PATH of each library that FILE asks for, and those ask for, and so on.
+# Read and not run, as ldd does it: the file may be of another architecture.
 needed() {
-    ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u
+    "${programs_cross}readelf" -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p' |
+        while read -r library; do
+            ! grep -q -x -F "$library" "$work/seen" || continue
+            echo "$library" >>"$work/seen"
+            path=
+            for folder in "$tree/lib" "/lib/$programs_triple" "/usr/lib/$programs_triple"; do
+                [ -n "$path" ] || [ ! -e "$folder/$library" ] || path=$folder/$library
+            done
+            [ -n "$path" ] || die "$library, which $1 asks for, is not in $programs_triple"
+            echo "$library $path"
+            case $path in
+            "$tree"/*) needed "$path" ;;
+            *) is_glibc "$path" || needed "$path" ;;
+            esac
+        done
+}
+
+all_needed() {
+    : >"$work/seen"
+    needed "$tree/bin/loco" >"$work/unsorted"
+    needed "$tree/bin/locod" >>"$work/unsorted"
+    sort "$work/unsorted"
 }
 
 licences=$tree/share/doc/loco/libraries
 mkdir -p "$licences"
-needed "$tree/bin/loco" "$tree/bin/locod" >"$work/needed"
+all_needed >"$work/needed"
 while read -r library path; do
+    ! is_glibc "$path" || continue
     package=$(package_of "$(readlink -f "$path")")
-    # The system's glibc stays: its loader and it are of one version.
-    [ "$package" != libc6 ] || continue
     cp -L "$path" "$tree/lib/$library"
-    cp -L "/usr/share/doc/$package/copyright" "$licences/$package.copyright"
-    echo "$library $package $(dpkg-query -W -f '${Version}' "$package")"
+    cp -L "/usr/share/doc/${package%%:*}/copyright" "$licences/${package%%:*}.copyright"
+    echo "$library ${package%%:*} $(dpkg-query -W -f '${Version}' "$package")"
 done <"$work/needed" >"$licences/VERSIONS"
 
 # RPATH and not RUNPATH: it holds for the libraries of libraries as well, and
 # these stay as Debian made them.
 patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$tree/bin/loco" \
     "$tree/bin/locod"
-needed "$tree/bin/loco" "$tree/bin/locod" >"$work/found"
+all_needed >"$work/found"
 while read -r library path; do
     case $path in
     "$tree"/*) ;;
-    *)
-        [ "$(package_of "$(readlink -f "$path")")" = libc6 ] ||
-            die "$library is found at $path, not in the file"
-        ;;
+    *) is_glibc "$path" || die "$library is found at $path, not in the file" ;;
     esac
 done <"$work/found"
 
 # ---- one file ---------------------------------------------------------------
 # What install.sh asks before it writes anything, and release.sh for its list.
-glibc=$(getconf GNU_LIBC_VERSION)
 newest=$(sed -n 's/^#define PROTO_VERSION \([0-9]*\)$/\1/p' proto/limits.h)
 oldest=$(sed -n 's/^#define PROTO_OLDEST \([0-9]*\)$/\1/p' proto/limits.h)
 case $oldest,$newest in
@@ -112,8 +141,8 @@ case $oldest,$newest in
 esac
 cat >"$tree/ABOUT" <<EOF
 version $version
-arch $arch
-glibc ${glibc#glibc }
+arch $programs_arch
+glibc $programs_glibc
 protocols $oldest $newest
 time $SOURCE_DATE_EPOCH
 EOF
