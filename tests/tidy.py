@@ -37,7 +37,8 @@ LIBRARIES = {
     r"curl/.*": {"p2p/uv", "daemon", "tests"},
     r"jansson\.h": {"train", "daemon", "tests"},
     r"pcre2\.h": {"train"},
-    r"microhttpd\.h": {"daemon/control", "tests"},
+    r"microhttpd\.h": {"daemon/control", "daemon/watch", "daemon/web",
+                        "tests"},
     r"yaml\.h": {"daemon/settings"},
     r"cmocka\.h": {"tests"},
 }

@@ -16,25 +16,13 @@
  *                          one of the settings that change live, until the
  *                          next start
  *
- * One thread of libmicrohttpd, asleep in epoll while nobody asks. The loop
+ * By one thread of web/web.h, which says who may ask and how much. The loop
  * thread hands over finished JSON; requests read that snapshot and never touch
  * the node. Commands go to a callback that must be safe to call from the HTTP
  * thread (it posts to the loop's mailbox).
  *
- * Who may ask: this machine, at a loopback address or a Unix socket (mode
- * 0600). At any other address, or where the settings say so, whoever shows a
- * token (control_tokens.h). Against web pages that the user's browser has open:
- * a Host header that is not ours (DNS rebinding) and an Origin header of
- * another site (cross-site POST) are answered 403 (control/access.c).
  * Everybody who can reach the loopback address of this machine can pause and
  * drain the daemon and change its live settings where no token is asked for.
- *
- * Bounds: CONTROL_CONNECTIONS_MAX connections, CONTROL_PER_ADDRESS_MAX of one
- * address beyond this machine, closed after CONTROL_IDLE_S of silence; a
- * request of CONTROL_REQUEST_MAX bytes; no request needs a body: a small one
- * is read and thrown away, with a larger one the connection is closed. Of
- * connections and requests 500 together are served in a second, and 500 at
- * once; then all wait.
  */
 #ifndef LOCO_DAEMON_CONTROL_CONTROL_H
 #define LOCO_DAEMON_CONTROL_CONTROL_H
@@ -44,14 +32,9 @@
 
 #include "proto/base/errmsg.h"
 
-#define CONTROL_ADDRESS_MAX     256
-#define CONTROL_PATH_MAX        4096
-#define CONTROL_CONNECTIONS_MAX 256
-#define CONTROL_PER_ADDRESS_MAX 12
-#define CONTROL_REQUEST_MAX     (32U << 10)
-#define CONTROL_IDLE_S          10
-#define CONTROL_STREAMS_MAX     8    /* of the connections */
-#define CONTROL_STREAM_MS       1000 /* between two states on a stream */
+#define CONTROL_ADDRESS_MAX 256  /* of web/web.h */
+#define CONTROL_STREAMS_MAX 8    /* of the connections */
+#define CONTROL_STREAM_MS   1000 /* between two states on a stream */
 
 /* /healthz turns to 503 when nothing was published for so long: publish at
  * least every few seconds, changed or not. */

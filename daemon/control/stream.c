@@ -77,7 +77,7 @@ static ssize_t reader(void *data, uint64_t pos, char *out, size_t max)
         bool news = make_piece(s), over, sleeps;
 
         (void)pthread_mutex_lock(&c->lock);
-        over = s->renewals != c->renewals || (c->closing && !news);
+        over = s->renewals != web_renewals(c->web) || (c->closing && !news);
         /* Nobody woke us since we looked: sleep. Whoever wakes us may be at it
          * before we return, so `suspended` is not looked at again. */
         sleeps = !over && !news && s->wakes == c->wakes;
@@ -139,7 +139,7 @@ static bool take_slot(struct control *c, struct stream *s)
     for (size_t i = 0; i < CONTROL_STREAMS_MAX && !taken; i++) {
         if (c->streams[i] == NULL) {
             c->streams[i] = s;
-            s->renewals = c->admitted;
+            s->renewals = web_admitted(c->web);
             taken = true;
         }
     }
@@ -163,8 +163,8 @@ enum MHD_Result control_get_events(struct control *c,
     s->cursor.event = last == NULL ? 0 : strtoull(last, NULL, 10);
     if (!take_slot(c, s)) {
         free(s);
-        return control_answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                   "too many event streams are open\n");
+        return web_answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                               "too many event streams are open\n");
     }
     r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, PIECE_BYTES, reader,
                                           s, on_end);
@@ -176,5 +176,7 @@ enum MHD_Result control_get_events(struct control *c,
                                   "text/event-stream");
     (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     (void)MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-    return control_answer(connection, MHD_HTTP_OK, r);
+    (void)MHD_add_response_header(r, "Cross-Origin-Resource-Policy",
+                                  "same-origin");
+    return web_answer(connection, MHD_HTTP_OK, r);
 }

@@ -14,7 +14,7 @@
 #include "proto/base/errmsg.h"
 
 #define FILE_BYTES_MAX 8192
-#define SECRET_BYTES   32
+#define SECRET_BYTES   ((CONTROL_TOKEN_RANDOM - 1) / 2)
 
 static const char *const scope_names[] = {
     [SCOPE_READ] = "read",
@@ -138,6 +138,14 @@ int control_tokens_load(struct control_tokens *t,
     return rv;
 }
 
+void control_tokens_one(struct control_tokens *t,
+                        enum control_scope scope,
+                        const char *token)
+{
+    *t = (struct control_tokens){0};
+    take_hash(t, scope, token, strlen(token));
+}
+
 struct best {
     enum control_scope scope;
     char *token;
@@ -189,12 +197,12 @@ enum control_scope control_tokens_scope(const struct control_tokens *t,
 
 /* ---- making ------------------------------------------------------------- */
 
-static void random_token(char out[2 * SECRET_BYTES + 1])
+void control_token_random(char out[CONTROL_TOKEN_RANDOM])
 {
     uint8_t secret[SECRET_BYTES];
 
     randombytes_buf(secret, sizeof secret);
-    (void)sodium_bin2hex(out, 2 * SECRET_BYTES + 1, secret, sizeof secret);
+    (void)sodium_bin2hex(out, CONTROL_TOKEN_RANDOM, secret, sizeof secret);
     sodium_memzero(secret, sizeof secret);
 }
 
@@ -214,14 +222,14 @@ int control_tokens_make(const char *path,
                         bool replace,
                         char errmsg[ERRMSG_SIZE])
 {
-    char next[4200], text[512], one[2 * SECRET_BYTES + 1],
-        other[2 * SECRET_BYTES + 1];
+    char next[4200], text[512], one[CONTROL_TOKEN_RANDOM],
+        other[CONTROL_TOKEN_RANDOM];
     int fd, len, why;
     bool good;
 
     (void)snprintf(next, sizeof next, "%s.XXXXXX", path);
-    random_token(one);
-    random_token(other);
+    control_token_random(one);
+    control_token_random(other);
     len = snprintf(text, sizeof text,
                    "# Access tokens of this daemon's API; see daemon/API.md.\n"
                    "read %s\ncontrol %s\n",

@@ -51,6 +51,15 @@ int control_tokens_make(const char *path,
                         bool replace,
                         char errmsg[ERRMSG_SIZE]);
 
+/* No file: this token alone, with that scope. */
+void control_tokens_one(struct control_tokens *t,
+                        enum control_scope scope,
+                        const char *token);
+
+/* 256 random bits as a token. */
+#define CONTROL_TOKEN_RANDOM 65 /* with its NUL */
+void control_token_random(char out[CONTROL_TOKEN_RANDOM]);
+
 /* What the bearer of text[len] may do. */
 enum control_scope control_tokens_scope(const struct control_tokens *t,
                                         const char *text,

@@ -10,64 +10,10 @@ const PHASES = ["train", "wait", "plan", "reduce", "hash", "vote", "apply"];
 const PHASE_COLOURS = ["#4c9be8", "#c98a1b", "#8d6cc9", "#2e9d6b", "#7a8794",
   "#c2589a", "#4aa7a7"];
 
-const $ = (id) => document.getElementById(id);
 const now = { status: null, peers: { peers: [], links: [] }, samples: [],
   rounds: [], newest: 0 };
 const charts = {};
 let offline = false, roundsAt = 0, roundsTimer = 0;
-
-// ---- words ----------------------------------------------------------------
-
-const integer = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-
-function short(v) {
-  if (v === null || v === undefined) { return "-"; }
-  const units = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]];
-  for (const [size, unit] of units) {
-    if (Math.abs(v) >= size) {
-      return (v / (unit === "k" ? 1e3 : size)).toFixed(1) + " " + unit;
-    }
-  }
-  return integer.format(v);
-}
-
-function bytes(v) {
-  for (const [size, unit] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
-    if (v >= size) { return (v / size).toFixed(1) + " " + unit; }
-  }
-  return v + " B";
-}
-
-function bits(bytesPerS) {
-  const v = 8 * bytesPerS;
-  for (const [size, unit] of [[1e9, "Gbit/s"], [1e6, "Mbit/s"], [1e3, "kbit/s"]]) {
-    if (v >= size) { return (v / size).toPrecision(3) + " " + unit; }
-  }
-  return v.toFixed(0) + " bit/s";
-}
-
-function duration(ms) {
-  if (ms === null || ms === undefined) { return "-"; }
-  if (ms < 1000) { return ms.toFixed(0) + " ms"; }
-  const s = ms / 1000;
-  if (s < 120) { return s.toFixed(1) + " s"; }
-  if (s < 7200) { return (s / 60).toFixed(0) + " min"; }
-  return s < 172800 ? (s / 3600).toFixed(1) + " h" : (s / 86400).toFixed(1) + " days";
-}
-
-const fixed = (v, digits) => v === null || v === undefined ? "-" : v.toFixed(digits);
-const clock = (s) => new Date(1000 * s).toLocaleTimeString();
-
-function say(id, text) {
-  if ($(id).textContent !== text) { $(id).textContent = text; }
-}
-
-function element(name, text, attributes) {
-  const e = document.createElement(name);
-  if (text !== undefined) { e.textContent = text; }
-  for (const [k, v] of Object.entries(attributes || {})) { e.setAttribute(k, v); }
-  return e;
-}
 
 // ---- status ----------------------------------------------------------------
 
@@ -157,7 +103,7 @@ async function showShare(share) {
   $("share-copy").hidden = uri === null || !navigator.clipboard;
   let rows = null, done = uri === null;
   try {
-    const answer = uri === null ? null : await fetch("/api/v1/share");
+    const answer = uri === null ? null : await fetch(here("/api/v1/share"));
     const got = answer && answer.ok ? await answer.json() : null;
     done = done || (got !== null && got.uri === uri);
     rows = done && got ? got.qr : null;
@@ -328,7 +274,7 @@ async function lookAtRounds() {
   if (wait > 0) { roundsTimer = setTimeout(lookAtRounds, wait); return; }
   roundsAt = Date.now();
   try {
-    const answer = await fetch(`/api/v1/rounds?last=${ROUNDS_SHOWN}`);
+    const answer = await fetch(here(`/api/v1/rounds?last=${ROUNDS_SHOWN}`));
     if (answer.ok) { showRounds((await answer.json()).rounds); }
   } catch { /* the stream says that the daemon is away */ }
 }
@@ -438,7 +384,7 @@ function notice(text) {
 async function command(name) {
   for (const id of ["pause", "drain"]) { $(id).disabled = true; } // until the next status
   try {
-    const answer = await fetch("/api/v1/" + name, { method: "POST" });
+    const answer = await fetch(here("/api/v1/" + name), { method: "POST" });
     notice(answer.ok ? "" : `The daemon refused to ${name}: ${(await answer.text()).trim()}`);
   } catch {
     notice("The daemon does not answer.");
@@ -528,8 +474,8 @@ async function setLimits(event) {
     const value = $("cap-" + id).value;
     if (value === shown[id]) { continue; }
     try {
-      const answer = await fetch(`/api/v1/set?name=${name}&value=` +
-        encodeURIComponent(write(value)), { method: "POST" });
+      const answer = await fetch(here(`/api/v1/set?name=${name}&value=` +
+        encodeURIComponent(write(value))), { method: "POST" });
       if (!answer.ok) { notice(`Refused: ${(await answer.text()).trim()}`); return; }
       shown[id] = value;
     } catch {
@@ -543,12 +489,12 @@ async function setLimits(event) {
 // ---- life ------------------------------------------------------------------
 
 async function loadStatus() {
-  const answer = await fetch("/api/v1/status");
+  const answer = await fetch(here("/api/v1/status"));
   if (answer.ok) { showStatus(await answer.json()); }
 }
 
 async function loadHistory() {
-  const answer = await fetch("/api/v1/history");
+  const answer = await fetch(here("/api/v1/history"));
   if (!answer.ok) { return; }
   const h = await answer.json(), names = Object.keys(h.samples);
   now.samples = h.samples.at_s.map((_, i) =>
@@ -560,7 +506,7 @@ async function loadHistory() {
 }
 
 function listen() {
-  const source = new EventSource("/api/v1/events");
+  const source = new EventSource(here("/api/v1/events"));
   const on = (name, handle) => source.addEventListener(name, (e) => handle(JSON.parse(e.data)));
   let round = "";
   source.onopen = () => {

@@ -344,7 +344,11 @@ the_dashboard_is_served_whole_and_forbids_what_is_foreign(void **state)
     assert_answers(f, "text/javascript");
     assert_answers(f, "new EventSource(");
     assert_int_equal(ask(f, "GET", "/dashboard.css"), 200);
+    assert_answers(f, ".cards");
+    assert_int_equal(ask(f, "GET", "/page.css"), 200);
     assert_answers(f, "prefers-color-scheme: dark");
+    assert_int_equal(ask(f, "GET", "/page.js"), 200);
+    assert_answers(f, "function element(");
     assert_int_equal(ask(f, "GET", "/chart.js"), 200);
     assert_int_equal(ask(f, "POST", "/"), 405);
     assert_int_equal(ask(f, "GET", "/dashboard.html"), 404);

@@ -1,5 +1,5 @@
-/* listen.c - see control/listen.h. */
-#include "daemon/control/listen.h"
+/* listen.c - see web/listen.h. */
+#include "daemon/web/listen.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,7 +16,10 @@
 
 #define UNIX_PREFIX "unix:"
 
-static int listen_unix(struct control_socket *s, const char *path, char *errmsg)
+static int listen_unix(struct web_socket *s,
+                       const char *setting,
+                       const char *path,
+                       char *errmsg)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     mode_t mask;
@@ -24,19 +27,19 @@ static int listen_unix(struct control_socket *s, const char *path, char *errmsg)
 
     if (path[0] == '\0' || strlen(path) >= sizeof at.sun_path) {
         return errmsg_invalid(
-            errmsg, "control unix:%.100s: a socket path has 1 to %zu bytes",
+            errmsg, "%s unix:%.100s: a socket path has 1 to %zu bytes", setting,
             path, sizeof at.sun_path - 1);
     }
     memcpy(at.sun_path, path, strlen(path) + 1);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        return errmsg_fail(errmsg, LOCO_EIO, "control: socket: %s",
+        return errmsg_fail(errmsg, LOCO_EIO, "%s: socket: %s", setting,
                            strerror(errno));
     }
     if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0) {
         (void)close(fd);
         return errmsg_fail(errmsg, LOCO_EBUSY,
-                           "control unix:%.100s: another process serves it",
+                           "%s unix:%.100s: another process serves it", setting,
                            path);
     }
     if (errno == ECONNREFUSED) {
@@ -45,9 +48,9 @@ static int listen_unix(struct control_socket *s, const char *path, char *errmsg)
     mask = umask(077);
     rc = bind(fd, (struct sockaddr *)&at, sizeof at);
     (void)umask(mask);
-    if (rc != 0 || listen(fd, CONTROL_CONNECTIONS_MAX) != 0) {
+    if (rc != 0 || listen(fd, WEB_CONNECTIONS_MAX) != 0) {
         rc = errmsg_fail(errmsg, errno == EADDRINUSE ? LOCO_EBUSY : LOCO_EIO,
-                         "control unix:%.100s: %s", path, strerror(errno));
+                         "%s unix:%.100s: %s", setting, path, strerror(errno));
         (void)close(fd);
         return rc;
     }
@@ -97,7 +100,7 @@ static bool address_split(const char *address, char host[128], char port[8])
     return true;
 }
 
-static void address_write(struct control_socket *s)
+static void address_write(struct web_socket *s)
 {
     struct sockaddr_storage at;
     socklen_t len = sizeof at;
@@ -120,7 +123,7 @@ static void address_write(struct control_socket *s)
     }
 }
 
-static int bind_tcp(struct control_socket *s, const struct addrinfo *at)
+static int bind_tcp(struct web_socket *s, const struct addrinfo *at)
 {
     const int on = 1;
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -130,7 +133,7 @@ static int bind_tcp(struct control_socket *s, const struct addrinfo *at)
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, at->ai_addr, at->ai_addrlen) != 0 ||
-        listen(fd, CONTROL_CONNECTIONS_MAX) != 0) {
+        listen(fd, WEB_CONNECTIONS_MAX) != 0) {
         int why = errno;
 
         (void)close(fd);
@@ -142,7 +145,8 @@ static int bind_tcp(struct control_socket *s, const struct addrinfo *at)
     return 0;
 }
 
-static int listen_tcp(struct control_socket *s,
+static int listen_tcp(struct web_socket *s,
+                      const char *setting,
                       const char *address,
                       bool anywhere,
                       char *errmsg)
@@ -155,19 +159,20 @@ static int listen_tcp(struct control_socket *s,
 
     if (!address_split(address, host, port) ||
         getaddrinfo(host, port, &hints, &found) != 0 || found == NULL) {
-        return errmsg_invalid(
-            errmsg, "control '%.120s' is not HOST:PORT or unix:PATH", address);
+        return errmsg_invalid(errmsg,
+                              "%s '%.120s' is not HOST:PORT or unix:PATH",
+                              setting, address);
     }
     s->remote = !is_loopback(found->ai_addr);
     if (s->remote && !anywhere) {
         rv = errmsg_invalid(
             errmsg,
-            "control '%.120s' can be reached from other machines: use "
+            "%s '%.120s' can be reached from other machines: use "
             "127.0.0.1:PORT or unix:PATH",
-            address);
+            setting, address);
     } else if (bind_tcp(s, found) != 0) {
         rv = errmsg_fail(errmsg, errno == EADDRINUSE ? LOCO_EBUSY : LOCO_EIO,
-                         "control %.120s: %s%s", address, strerror(errno),
+                         "%s %.120s: %s%s", setting, address, strerror(errno),
                          errno == EADDRINUSE ? "; choose another port or 0"
                                              : "");
     }
@@ -175,19 +180,20 @@ static int listen_tcp(struct control_socket *s,
     return rv;
 }
 
-int control_listen(struct control_socket *s,
-                   const char *address,
-                   bool anywhere,
-                   char errmsg[ERRMSG_SIZE])
+int web_listen(struct web_socket *s,
+               const char *setting,
+               const char *address,
+               bool anywhere,
+               char errmsg[ERRMSG_SIZE])
 {
     static const size_t n_prefix = sizeof UNIX_PREFIX - 1;
 
     return strncmp(address, UNIX_PREFIX, n_prefix) == 0
-               ? listen_unix(s, address + n_prefix, errmsg)
-               : listen_tcp(s, address, anywhere, errmsg);
+               ? listen_unix(s, setting, address + n_prefix, errmsg)
+               : listen_tcp(s, setting, address, anywhere, errmsg);
 }
 
-void control_unlink(const struct control_socket *s)
+void web_unlink(const struct web_socket *s)
 {
     if (s->path[0] != '\0') {
         (void)unlink(s->path);

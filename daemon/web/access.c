@@ -6,14 +6,15 @@
  *           at this address (DNS rebinding); then its name stands in Host.
  *           Good are the names of the loopback address with our port, the
  *           address as bound, and, where other machines can reach us, any
- *           address in digits (no zone can take those) and control_hosts.
+ *           address in digits (no zone can take those) and the names for us.
  *   Origin  browsers send it with every request of a page that could change
  *           something: it must be our own.
  *   token   where other machines can reach us, see control_tokens.h. Only
  *           /healthz tells everybody that there is a daemon.
  */
-#include "daemon/control/internal.h"
+#include "daemon/web/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -21,6 +22,7 @@
 #include <sodium.h>
 
 #include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 
 /* ---- Host and Origin ---------------------------------------------------- */
 
@@ -65,53 +67,52 @@ static bool is_listed(const char *list, const char *name, size_t len)
     return false;
 }
 
-static bool host_ok(struct control *c, const char *host)
+static bool host_ok(struct web *w, const char *host)
 {
     static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
-    char want[CONTROL_ADDRESS_MAX];
+    char want[WEB_ADDRESS_MAX];
     bool listed;
 
     if (host == NULL) {
         return false;
     }
-    if (c->socket.port == 0) {
+    if (w->socket.port == 0) {
         return true; /* no browser speaks to a Unix socket */
     }
-    if (strcasecmp(host, c->socket.address) == 0) {
+    if (strcasecmp(host, w->socket.address) == 0) {
         return true;
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        (void)snprintf(want, sizeof want, "%s:%u", names[i], c->socket.port);
+        (void)snprintf(want, sizeof want, "%s:%u", names[i], w->socket.port);
         if (strcasecmp(host, want) == 0) {
             return true;
         }
     }
-    if (!c->guarded) {
+    if (!w->guarded) {
         return false;
     }
-    (void)pthread_mutex_lock(&c->lock);
-    listed = is_listed(c->hosts, host, host_len(host));
-    (void)pthread_mutex_unlock(&c->lock);
+    (void)pthread_mutex_lock(&w->lock);
+    listed = is_listed(w->hosts, host, host_len(host));
+    (void)pthread_mutex_unlock(&w->lock);
     return listed || is_digits(host, host_len(host));
 }
 
 /* Ours is the scheme and Host; a proxy in front of us may speak TLS. */
-static bool
-origin_ok(const struct control *c, const char *origin, const char *host)
+static bool origin_ok(const struct web *w, const char *origin, const char *host)
 {
     static const char plain[] = "http://", tls[] = "https://";
 
     return origin == NULL ||
            (strncmp(origin, plain, sizeof plain - 1) == 0 &&
             strcasecmp(origin + sizeof plain - 1, host) == 0) ||
-           (c->guarded && strncmp(origin, tls, sizeof tls - 1) == 0 &&
+           (w->guarded && strncmp(origin, tls, sizeof tls - 1) == 0 &&
             strcasecmp(origin + sizeof tls - 1, host) == 0);
 }
 
 /* ---- token -------------------------------------------------------------- */
 
 /* What the token in `Authorization` may do. */
-static enum control_scope scope_of(struct control *c, const char *header)
+static enum control_scope scope_of(struct web *w, const char *header)
 {
     static const char bearer[] = "Bearer ", basic[] = "Basic ";
     uint8_t plain[2 * CONTROL_TOKEN_MAX];
@@ -135,32 +136,49 @@ static enum control_scope scope_of(struct control *c, const char *header)
         len = colon == NULL ? 0 : len - (size_t)(colon + 1 - plain);
     }
     if (token != NULL) {
-        (void)pthread_mutex_lock(&c->lock);
-        scope = control_tokens_scope(&c->tokens, token, len);
-        c->admitted = c->renewals;
-        (void)pthread_mutex_unlock(&c->lock);
+        (void)pthread_mutex_lock(&w->lock);
+        scope = control_tokens_scope(&w->tokens, token, len);
+        w->admitted = w->renewals;
+        (void)pthread_mutex_unlock(&w->lock);
     }
     sodium_memzero(plain, sizeof plain);
     return scope;
 }
 
-static enum MHD_Result ask_for_token(struct MHD_Connection *connection)
+static enum MHD_Result ask_for_token(const struct web *w,
+                                     struct MHD_Connection *connection)
 {
-    static const char text[] =
-        "a token is needed: Authorization: Bearer TOKEN, or TOKEN as the "
-        "password; loco access shows it on the daemon's machine\n";
-    struct MHD_Response *r =
-        control_response("text/plain; charset=utf-8", text, strlen(text),
-                         MHD_RESPMEM_PERSISTENT);
+    char text[2 * WEB_TEXT_MAX], basic[WEB_NAME_MAX + 16];
+    struct MHD_Response *r;
 
+    (void)snprintf(text, sizeof text,
+                   "a token is needed: Authorization: Bearer TOKEN, or TOKEN "
+                   "as the password; %s\n",
+                   w->advice);
+    (void)snprintf(basic, sizeof basic, "Basic realm=\"%s\"", w->name);
+    r = web_response("text/plain; charset=utf-8", text, strlen(text),
+                     MHD_RESPMEM_MUST_COPY);
     if (r != NULL) {
         /* This is what makes a browser ask. */
         (void)MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
-                                      "Basic realm=\"locod\"");
+                                      basic);
         (void)MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
                                       "Bearer");
     }
-    return control_answer(connection, MHD_HTTP_UNAUTHORIZED, r);
+    return web_answer(connection, MHD_HTTP_UNAUTHORIZED, r);
+}
+
+static enum MHD_Result not_for_us(const struct web *w,
+                                  struct MHD_Connection *connection,
+                                  const char *more)
+{
+    char text[2 * WEB_TEXT_MAX];
+
+    (void)snprintf(text, sizeof text, "this address serves %s only%s\n",
+                   w->name, more);
+    return web_answer(connection, MHD_HTTP_FORBIDDEN,
+                      web_response("text/plain; charset=utf-8", text,
+                                   strlen(text), MHD_RESPMEM_MUST_COPY));
 }
 
 /* ---- all of it ---------------------------------------------------------- */
@@ -170,96 +188,116 @@ static const char *header(struct MHD_Connection *connection, const char *name)
     return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
-bool control_admits(struct control *c,
-                    struct MHD_Connection *connection,
-                    const char *path,
-                    const char *method,
-                    enum MHD_Result *answer)
+bool web_admits(struct web *w,
+                struct MHD_Connection *connection,
+                const char *path,
+                const char *method,
+                enum MHD_Result *answer)
 {
     const char *host = header(connection, MHD_HTTP_HEADER_HOST);
     const char *origin = header(connection, MHD_HTTP_HEADER_ORIGIN);
     bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
     enum control_scope scope;
 
-    if (!host_ok(c, host)) {
-        *answer = control_answer_text(
-            connection, MHD_HTTP_FORBIDDEN,
-            c->guarded ? "this address serves locod only; a name for it is "
-                         "listed in the setting control_hosts\n"
-                       : "this address serves locod only\n");
+    if (!host_ok(w, host)) {
+        *answer = not_for_us(w, connection,
+                             w->guarded && w->named
+                                 ? "; a name for it is listed in the setting "
+                                   "control_hosts"
+                                 : "");
         return false;
     }
-    if (!origin_ok(c, origin, host)) {
-        *answer = control_answer_text(connection, MHD_HTTP_FORBIDDEN,
-                                      "this address serves locod only\n");
+    if (!origin_ok(w, origin, host)) {
+        *answer = not_for_us(w, connection, "");
         return false;
     }
-    if (!c->guarded || (reads && strcmp(path, "/healthz") == 0)) {
+    if (!w->guarded || (reads && strcmp(path, "/healthz") == 0)) {
         return true;
     }
-    scope = scope_of(c, header(connection, MHD_HTTP_HEADER_AUTHORIZATION));
+    scope = scope_of(w, header(connection, MHD_HTTP_HEADER_AUTHORIZATION));
     if (scope == SCOPE_NONE) {
-        *answer = ask_for_token(connection);
+        *answer = ask_for_token(w, connection);
         return false;
     }
     if (!reads && scope < SCOPE_CONTROL) {
-        *answer = control_answer_text(connection, MHD_HTTP_FORBIDDEN,
-                                      "this token only allows reading\n");
+        *answer = web_answer_text(connection, MHD_HTTP_FORBIDDEN,
+                                  "this token only allows reading\n");
         return false;
     }
     return true;
 }
 
-int control_access_open(struct control *c,
-                        const struct control_access *access,
-                        char errmsg[ERRMSG_SIZE])
+static int load(struct web *w, char *errmsg)
 {
-    static const struct control_access nobody = {NULL, NULL, false};
-    const struct control_access *a = access == NULL ? &nobody : access;
-    int rv;
+    int rv = control_tokens_load(&w->tokens, w->tokens_path, errmsg);
 
-    c->guarded = c->socket.remote || a->always;
-    (void)snprintf(c->hosts, sizeof c->hosts, "%s",
-                   a->hosts == NULL ? "" : a->hosts);
-    if (!c->guarded) {
-        return 0;
-    }
-    if (a->tokens_path == NULL) {
-        (void)snprintf(errmsg, ERRMSG_SIZE,
-                       "control: the file for access tokens is not set");
-        return LOCO_EINVAL;
-    }
-    (void)snprintf(c->tokens_path, sizeof c->tokens_path, "%s", a->tokens_path);
-    rv = control_tokens_load(&c->tokens, c->tokens_path, errmsg);
     if (rv == LOCO_ENOENT) {
-        rv = control_tokens_make(c->tokens_path, false, errmsg);
+        rv = control_tokens_make(w->tokens_path, false, errmsg);
         rv = rv != 0 ? rv
-                     : control_tokens_load(&c->tokens, c->tokens_path, errmsg);
+                     : control_tokens_load(&w->tokens, w->tokens_path, errmsg);
     }
     return rv;
 }
 
-int control_access_renew(struct control *c,
-                         const char *hosts,
-                         char errmsg[ERRMSG_SIZE])
+int web_access_open(struct web *w,
+                    const struct web_terms *terms,
+                    char errmsg[ERRMSG_SIZE])
+{
+    w->guarded = w->socket.remote || terms->always;
+    w->named = terms->hosts != NULL;
+    (void)snprintf(w->hosts, sizeof w->hosts, "%s",
+                   w->named ? terms->hosts : "");
+    if (!w->guarded) {
+        return 0;
+    }
+    if (terms->token != NULL) {
+        control_tokens_one(&w->tokens, SCOPE_READ, terms->token);
+        return 0;
+    }
+    if (terms->tokens_path == NULL) {
+        return errmsg_invalid(errmsg,
+                              "%s: the file for access tokens is not set",
+                              terms->setting);
+    }
+    (void)snprintf(w->tokens_path, sizeof w->tokens_path, "%s",
+                   terms->tokens_path);
+    return load(w, errmsg);
+}
+
+int web_renew(struct web *w,
+              const char *hosts,
+              bool *others,
+              char errmsg[ERRMSG_SIZE])
 {
     struct control_tokens next = {0};
-    bool others = false;
     int rv = 0;
 
-    if (c->guarded) {
-        rv = control_tokens_load(&next, c->tokens_path, errmsg);
+    *others = false;
+    if (w->guarded) {
+        rv = control_tokens_load(&next, w->tokens_path, errmsg);
     }
-    (void)pthread_mutex_lock(&c->lock);
+    (void)pthread_mutex_lock(&w->lock);
     if (rv == 0) {
-        others = memcmp(&c->tokens, &next, sizeof next) != 0;
-        c->renewals += others;
-        c->tokens = next;
+        *others = memcmp(&w->tokens, &next, sizeof next) != 0;
+        w->renewals += *others;
+        w->tokens = next;
     }
-    (void)snprintf(c->hosts, sizeof c->hosts, "%s", hosts);
-    (void)pthread_mutex_unlock(&c->lock);
-    if (others) {
-        control_news(c); /* to end */
-    }
+    (void)snprintf(w->hosts, sizeof w->hosts, "%s", hosts);
+    (void)pthread_mutex_unlock(&w->lock);
     return rv;
+}
+
+uint64_t web_renewals(struct web *w)
+{
+    uint64_t n;
+
+    (void)pthread_mutex_lock(&w->lock);
+    n = w->renewals;
+    (void)pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+uint64_t web_admitted(struct web *w)
+{
+    return w->admitted;
 }
