@@ -24,7 +24,7 @@ static int add_address(struct machines *m,
                        const char *token,
                        size_t token_len)
 {
-    struct machine_name *name = &m->item[m->n];
+    struct watch_name *name = &m->item[m->n];
 
     if (m->n == MACHINES_MAX) {
         return no_room();
@@ -33,7 +33,7 @@ static int add_address(struct machines *m,
         return cli_fail(TROUBLE_USAGE, "%.*s: address or token is too long",
                         (int)(len < 80 ? len : 80), address);
     }
-    *name = (struct machine_name){.state_dir = NULL};
+    *name = (struct watch_name){.state_dir = NULL};
     memcpy(name->daemon.address, address, len);
     memcpy(name->daemon.token, token, token_len);
     m->n++;
@@ -54,7 +54,7 @@ int machines_add(struct machines *m, const char *word)
         return add_address(m, word, strlen(word), of_us.token,
                            strlen(of_us.token));
     }
-    m->item[m->n++] = (struct machine_name){.state_dir = word};
+    m->item[m->n++] = (struct watch_name){.state_dir = word};
     return CLI_GO;
 }
 
@@ -122,14 +122,20 @@ int machines_read(struct machines *m, const char *path)
     return rv;
 }
 
-const char *machines_label(const struct machine_name *name)
+int machines_of(struct machines *m,
+                const struct cli_list *words,
+                const char *file)
 {
-    return name->state_dir != NULL ? name->state_dir : name->daemon.address;
-}
+    const char *state = NULL;
+    int rv = CLI_GO;
 
-int machines_find(struct machine_name *name, char *errmsg)
-{
-    return name->state_dir == NULL
-               ? 0
-               : http_of_state(name->state_dir, &name->daemon, errmsg);
+    for (size_t i = 0; rv == CLI_GO && i < words->n; i++) {
+        rv = machines_add(m, words->item[i]);
+    }
+    rv = rv == CLI_GO && file != NULL ? machines_read(m, file) : rv;
+    if (rv == CLI_GO && m->n == 0) {
+        rv = cli_state(&state);
+        rv = rv == CLI_GO ? machines_add(m, state) : rv;
+    }
+    return rv;
 }

@@ -9,9 +9,7 @@
  */
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -20,6 +18,7 @@
 #include "daemon/cli/cli.h"
 #include "daemon/cli/machines.h"
 #include "daemon/cli/top_live.h"
+#include "daemon/watch/sight.h"
 #include "proto/base/clock.h"
 #include "proto/base/err.h"
 
@@ -28,18 +27,9 @@
 #define TOP_SILENT_MS 5000 /* then a row says so */
 #define BAR_WIDTH     40
 
-struct row {
-    struct machine_name *name; /* and where it answered last */
-    json_t *status;            /* the last one that arrived, or NULL */
-    uint64_t heard_ms;
-    bool finished;
-};
-
 struct top {
-    struct row row[MACHINES_MAX];
-    size_t n;
-    bool one_run; /* or none is known */
-    bool named;   /* show who a row is by where it is asked */
+    struct watch *watch;
+    bool named; /* show who a row is by where it is asked */
     uint64_t started_ms;
     bool terminal;
     uint64_t line_ms; /* when the last line was printed */
@@ -53,87 +43,17 @@ static double number(const json_t *o, const char *key, double otherwise)
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
 
-static void poll_row(struct row *row)
-{
-    char errmsg[HTTP_ERRMSG_MAX];
-    char *body = NULL;
-    json_t *status;
-
-    if (machines_find(row->name, errmsg) != 0 ||
-        http_get(&row->name->daemon, "/api/v1/status", &body, errmsg) != 0) {
-        return;
-    }
-    status = json_loads(body, 0, NULL);
-    free(body);
-    if (!json_is_object(status)) {
-        json_decref(status);
-        return;
-    }
-    json_decref(row->status);
-    row->status = status;
-    row->heard_ms = monotonic_ms();
-    row->finished = strcmp(answer_text(status, "state"), "finished") == 0;
-}
-
-/* ---- what the daemons say together --------------------------------------- */
-
-/* Of several runs only speed and bytes can be added up. */
-static bool is_one_run(const struct top *t)
+static void sum_rows(const struct top *t, struct sight_sum *s)
 {
     const char *first = NULL;
 
-    for (size_t i = 0; i < t->n; i++) {
-        const char *id =
-            json_string_value(json_object_get(t->row[i].status, "run_id"));
+    sight_sum_begin(s);
+    for (size_t i = 0; i < watch_n(t->watch); i++) {
+        const struct watched *r = watch_row(t->watch, i);
 
-        if (id != NULL && first != NULL && strcmp(id, first) != 0) {
-            return false;
-        }
-        first = first == NULL ? id : first;
+        sight_sum_add(s, r->status, r->answers, &first);
     }
-    return true;
-}
-
-struct sum {
-    double progress, eta_s, loss, bits, round, speed, sent;
-    double alive;
-    unsigned n_loss;
-};
-
-static void sum_rows(const struct top *t, struct sum *s)
-{
-    *s = (struct sum){.eta_s = -1, .progress = -1};
-    for (size_t i = 0; i < t->n; i++) {
-        const json_t *o = t->row[i].status;
-        double loss = number(o, "loss", -1), bits;
-
-        if (o == NULL) {
-            continue;
-        }
-        if (number(o, "peers_alive", 0) > s->alive) {
-            s->alive = number(o, "peers_alive", 0);
-        }
-        s->speed += number(o, "tokens_per_s", 0);
-        s->sent += number(o, "bytes_sent", 0);
-        if (loss >= 0) {
-            s->loss += loss;
-            s->n_loss++;
-        }
-        /* The furthest speaks for the run: the others follow at the commit. */
-        if (number(o, "round", 0) >= s->round) {
-            s->round = number(o, "round", 0);
-            bits = number(o, "bits_per_byte", -1);
-            s->bits = bits > 0 ? bits : s->bits;
-        }
-        if (strcmp(answer_text(o, "state"), "syncing") != 0 &&
-            number(o, "progress", -1) >= s->progress) {
-            s->progress = number(o, "progress", -1);
-            s->eta_s = number(o, "eta_s", -1);
-        }
-    }
-    if (s->n_loss > 0) {
-        s->loss /= s->n_loss;
-    }
+    sight_sum_end(s);
 }
 
 static void format_time(double s, char out[16])
@@ -149,14 +69,15 @@ static void format_time(double s, char out[16])
 
 /* ---- drawing ------------------------------------------------------------- */
 
-static void print_summary(const struct top *t, const struct sum *s)
+static void print_summary(const struct top *t, const struct sight_sum *s)
 {
     char eta[16], passed[16], bytes[24], figures[48] = "";
     double progress = s->progress < 0 ? 0 : s->progress;
 
-    if (!t->one_run) {
+    if (!s->one_run) {
         (void)printf("%zu daemons of several runs  %.0f tokens/s  %s sent%s",
-                     t->n, s->speed, answer_scaled(s->sent, "B", bytes),
+                     watch_n(t->watch), s->speed,
+                     answer_scaled(s->sent, "B", bytes),
                      t->terminal ? "\n\n" : "\n"); /* as high as the other */
         return;
     }
@@ -174,11 +95,12 @@ static void print_summary(const struct top *t, const struct sum *s)
     if (s->n_loss > 0) {
         (void)snprintf(figures, sizeof figures, "loss %.3f  ", s->loss);
     }
-    (void)printf("round %.0f  %s", s->round, figures);
+    (void)printf("round %.0f  %s", s->round < 0 ? 0 : s->round, figures);
     if (s->bits > 0) {
         (void)printf("held-out bits/byte %.3f  ", s->bits);
     }
-    (void)printf("%.0f peers  %.0f tokens/s  %s sent\n", s->alive, s->speed,
+    (void)printf("%.0f peers  %.0f tokens/s  %s sent\n",
+                 s->peers < 0 ? 0 : s->peers, s->speed,
                  answer_scaled(s->sent, "B", bytes));
 }
 
@@ -193,13 +115,14 @@ static void print_stage(const json_t *s)
     (void)putchar('\n');
 }
 
-static void print_rows(const struct top *t)
+static void print_rows(const struct top *t, bool one_run)
 {
     uint64_t now = monotonic_ms();
 
-    for (size_t i = 0; i < t->n; i++) {
-        const char *label = machines_label(t->row[i].name);
-        const json_t *o = t->row[i].status;
+    for (size_t i = 0; i < watch_n(t->watch); i++) {
+        const struct watched *r = watch_row(t->watch, i);
+        const char *label = r->label;
+        const json_t *o = r->status;
         char bytes[24];
 
         if (o == NULL) {
@@ -207,9 +130,9 @@ static void print_rows(const struct top *t)
                          t->named ? "no answer yet" : "starting");
             continue;
         }
-        if (now >= t->row[i].heard_ms + TOP_SILENT_MS) {
+        if (now >= r->heard_ms + TOP_SILENT_MS) {
             (void)printf("  %.40s: no answer for %llu s\n", label,
-                         (unsigned long long)(now - t->row[i].heard_ms) / 1000);
+                         (unsigned long long)(now - r->heard_ms) / 1000);
             continue;
         }
         if (t->named) {
@@ -218,7 +141,7 @@ static void print_rows(const struct top *t)
         }
         (void)printf("  %.8s  %-9s step %-7.0f loss %-7.3f %6.0f tokens/s  "
                      "%s",
-                     answer_text(o, t->one_run ? "peer_id" : "run_name"),
+                     answer_text(o, one_run ? "peer_id" : "run_name"),
                      answer_text(o, "state"), number(o, "inner_step", 0),
                      number(o, "loss", 0), number(o, "tokens_per_s", 0),
                      answer_scaled(number(o, "bytes_sent", 0), "B", bytes));
@@ -228,24 +151,23 @@ static void print_rows(const struct top *t)
 
 static void draw(struct top *t, bool last)
 {
-    struct sum s;
+    const struct watched *first = watch_row(t->watch, 0);
+    struct sight_sum s;
     uint64_t now = monotonic_ms();
 
-    t->one_run = is_one_run(t);
     sum_rows(t, &s);
     if (t->terminal) {
         if (t->n_drawn > 0) {
             (void)printf("\033[%zuA\033[J", t->n_drawn); /* up, clear below */
         }
-        if (t->n == 1 && t->row[0].status != NULL) {
-            t->n_drawn =
-                top_live_draw(&t->row[0].name->daemon, t->row[0].status);
+        if (watch_n(t->watch) == 1 && first->status != NULL) {
+            t->n_drawn = top_live_draw(&first->daemon, first->status);
             (void)fflush(stdout);
             return;
         }
         print_summary(t, &s);
-        print_rows(t);
-        t->n_drawn = 2 + t->n;
+        print_rows(t, s.one_run);
+        t->n_drawn = 2 + watch_n(t->watch);
     } else if (last || t->line_ms == 0 || now >= t->line_ms + TOP_LINE_MS) {
         print_summary(t, &s);
         t->line_ms = now;
@@ -257,45 +179,54 @@ static void draw(struct top *t, bool last)
 
 /* NULL, or a daemon that was silent for too long: one of them where all are
  * waited for, else the last that was left. */
-static const struct row *
+static const struct watched *
 silent(const struct top *t, uint64_t patience_ms, bool any)
 {
     uint64_t now = monotonic_ms();
-    const struct row *lost = NULL;
+    const struct watched *lost = NULL;
     size_t n = 0;
 
-    for (size_t i = 0; i < t->n; i++) {
-        if (now >= t->row[i].heard_ms + patience_ms) {
-            lost = &t->row[i];
+    for (size_t i = 0; i < watch_n(t->watch); i++) {
+        const struct watched *r = watch_row(t->watch, i);
+
+        if (now >= r->heard_ms + patience_ms) {
+            lost = r;
             n++;
         }
     }
-    return any || n == t->n ? lost : NULL;
+    return any || n == watch_n(t->watch) ? lost : NULL;
 }
 
 static bool all_finished(const struct top *t)
 {
-    for (size_t i = 0; i < t->n; i++) {
-        if (!t->row[i].finished) {
+    for (size_t i = 0; i < watch_n(t->watch); i++) {
+        if (strcmp(answer_text(watch_row(t->watch, i)->status, "state"),
+                   "finished") != 0) {
             return false;
         }
     }
     return true;
 }
 
+/* Answers until the next picture; the first is drawn when all have answered or
+ * failed. */
+static void listen_ms(struct top *t, uint64_t ms, bool first)
+{
+    uint64_t now = monotonic_ms(), until = now + ms;
+
+    for (; now < until && !(first && watch_settled(t->watch));
+         now = monotonic_ms()) {
+        (void)watch_step(t->watch, (int)(until - now));
+    }
+}
+
 static int watch(struct top *t, bool until_finished, uint64_t patience_ms)
 {
-    const struct timespec period = {TOP_PERIOD_MS / 1000,
-                                    TOP_PERIOD_MS % 1000 * 1000000L};
-
+    listen_ms(t, TOP_PERIOD_MS, true);
     for (;;) {
-        const struct row *lost;
-        bool done;
+        const struct watched *lost;
+        bool done = until_finished && all_finished(t);
 
-        for (size_t i = 0; i < t->n; i++) {
-            poll_row(&t->row[i]);
-        }
-        done = until_finished && all_finished(t);
         draw(t, done);
         if (done) {
             return LOCO_EXIT_OK;
@@ -305,17 +236,17 @@ static int watch(struct top *t, bool until_finished, uint64_t patience_ms)
             return cli_fail(TROUBLE_NO_DAEMON,
                             "top: the daemon of %s has not answered for %llu "
                             "s",
-                            machines_label(lost->name),
+                            lost->label,
                             (unsigned long long)(patience_ms / 1000));
         }
-        (void)nanosleep(&period, NULL);
+        listen_ms(t, TOP_PERIOD_MS, false);
     }
 }
 
 int cli_top(const struct cli_call *call)
 {
     static struct machines machines; /* 25 KB */
-    const char *file = NULL, *state = NULL;
+    const char *file = NULL;
     struct cli_list words = {0};
     bool until_finished = false;
     uint64_t patience_s = 30;
@@ -330,28 +261,21 @@ int cli_top(const struct cli_call *call)
     struct top t = {.started_ms = monotonic_ms(), .terminal = isatty(1) == 1};
     int rv = CLI_PARSE(call, options, &words, 0, CLI_LIST_MAX);
 
-    for (size_t i = 0; rv == CLI_GO && i < words.n; i++) {
-        rv = machines_add(&machines, words.item[i]);
-    }
-    rv = rv == CLI_GO && file != NULL ? machines_read(&machines, file) : rv;
-    if (rv == CLI_GO && machines.n == 0) {
-        rv = cli_state(&state);
-        rv = rv == CLI_GO ? machines_add(&machines, state) : rv;
-    }
+    rv = rv == CLI_GO ? machines_of(&machines, &words, file) : rv;
     if (rv != CLI_GO) {
         return rv;
     }
     if (patience_s == 0 || patience_s > 86400) {
         return cli_fail(TROUBLE_USAGE, "top: --patience is 1 to 86400");
     }
-    for (t.n = 0; t.n < machines.n; t.n++) {
-        t.row[t.n] =
-            (struct row){.name = &machines.item[t.n], .heard_ms = t.started_ms};
-        t.named = t.named || machines.item[t.n].state_dir == NULL;
+    for (size_t i = 0; i < machines.n; i++) {
+        t.named = t.named || machines.item[i].state_dir == NULL;
+    }
+    t.watch = watch_open(machines.item, machines.n, TOP_PERIOD_MS, false);
+    if (t.watch == NULL) {
+        return cli_fail(TROUBLE_RESOURCES, "top: out of memory");
     }
     rv = watch(&t, until_finished, patience_s * 1000);
-    for (size_t i = 0; i < t.n; i++) {
-        json_decref(t.row[i].status);
-    }
+    watch_close(t.watch);
     return rv;
 }

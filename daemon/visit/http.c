@@ -1,8 +1,6 @@
 /* http.c - see visit/http.h. */
-#include "daemon/visit/http.h"
+#include "daemon/visit/http_internal.h"
 
-#include <curl/curl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +12,6 @@
 #include "proto/base/errmsg.h"
 
 #define UNIX_PREFIX "unix:"
-
-struct body {
-    char *bytes;
-    size_t len;
-};
 
 void http_token_of_environment(struct http_daemon *daemon)
 {
@@ -61,11 +54,11 @@ int http_of_state(const char *state_dir,
 
 static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
 {
-    struct body *b = data;
+    struct http_body *b = data;
     size_t len = size * n;
     char *grown;
 
-    if (len > HTTP_BODY_MAX - b->len) {
+    if (len > b->max - b->len) {
         return 0; /* libcurl ends the transfer */
     }
     grown = realloc(b->bytes, b->len + len + 1);
@@ -79,11 +72,11 @@ static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)
     return len;
 }
 
-static void configure(CURL *curl,
-                      const struct http_daemon *daemon,
-                      const char *path,
-                      bool post,
-                      struct body *body)
+void http_configure(CURL *curl,
+                    const struct http_daemon *daemon,
+                    const char *path,
+                    bool post,
+                    struct http_body *body)
 {
     static const size_t n_prefix = sizeof UNIX_PREFIX - 1;
     const char *address = daemon->address;
@@ -113,50 +106,63 @@ static void configure(CURL *curl,
     }
 }
 
+int http_outcome(CURL *curl,
+                 CURLcode rc,
+                 const struct http_daemon *daemon,
+                 const char *path,
+                 struct http_body *body,
+                 char errmsg[HTTP_ERRMSG_MAX])
+{
+    const char *address = daemon->address;
+    long code = 0;
+    int rv = 0;
+
+    (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
+    if (rc != CURLE_OK) {
+        rv = errmsg_fail(
+            errmsg, rc == CURLE_COULDNT_CONNECT ? LOCO_ENOENT : LOCO_EIO,
+            rc == CURLE_COULDNT_CONNECT ? "no daemon answers at %.160s%s"
+                                        : "%.160s: %s",
+            address, rc == CURLE_COULDNT_CONNECT ? "" : curl_easy_strerror(rc));
+    } else if (code < 200 || code > 299) {
+        rv = errmsg_fail(errmsg, LOCO_EIO, "%.120s%.60s: HTTP %ld %.80s",
+                         address, path, code,
+                         body->bytes == NULL ? "" : body->bytes);
+        errmsg[strcspn(errmsg, "\n")] = '\0';
+    }
+    if (rv != 0) {
+        free(body->bytes);
+        *body = (struct http_body){.max = body->max};
+    }
+    return rv;
+}
+
 static int request(const struct http_daemon *daemon,
                    const char *path,
                    bool post,
                    char **out,
                    char errmsg[HTTP_ERRMSG_MAX])
 {
-    const char *address = daemon->address;
-    struct body body = {NULL, 0};
+    struct http_body body = {.max = HTTP_BODY_MAX};
     CURL *curl = curl_easy_init();
-    long code = 0;
-    CURLcode rc;
+    int rv;
 
     if (curl == NULL) {
         return errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
     }
-    configure(curl, daemon, path, post, &body);
-    rc = curl_easy_perform(curl);
-    (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &code);
+    http_configure(curl, daemon, path, post, &body);
+    rv = http_outcome(curl, curl_easy_perform(curl), daemon, path, &body,
+                      errmsg);
     curl_easy_cleanup(curl);
-    if (rc != CURLE_OK) {
-        free(body.bytes);
-        return errmsg_fail(
-            errmsg, rc == CURLE_COULDNT_CONNECT ? LOCO_ENOENT : LOCO_EIO,
-            rc == CURLE_COULDNT_CONNECT ? "no daemon answers at %.160s%s"
-                                        : "%.160s: %s",
-            address, rc == CURLE_COULDNT_CONNECT ? "" : curl_easy_strerror(rc));
-    }
-    if (code < 200 || code > 299) {
-        int rv = errmsg_fail(errmsg, LOCO_EIO, "%.120s%.60s: HTTP %ld %.80s",
-                             address, path, code,
-                             body.bytes == NULL ? "" : body.bytes);
-
-        errmsg[strcspn(errmsg, "\n")] = '\0';
-        free(body.bytes);
-        return rv;
-    }
-    if (out != NULL && body.bytes != NULL) {
+    if (rv == 0 && out != NULL && body.bytes != NULL) {
         *out = body.bytes;
         return 0;
     }
     free(body.bytes);
-    return out == NULL
-               ? 0
-               : errmsg_fail(errmsg, LOCO_EIO, "no answer from %s", address);
+    return rv != 0 || out == NULL
+               ? rv
+               : errmsg_fail(errmsg, LOCO_EIO, "no answer from %s",
+                             daemon->address);
 }
 
 int http_get(const struct http_daemon *daemon,

@@ -1,4 +1,5 @@
-/* http.h - ask a daemon on this machine: one request, one answer.
+/* http.h - ask a daemon: one request, one answer. http_many.h asks many at
+ * once.
  *
  * A *daemon* is named by its control address ("HOST:PORT" or "unix:PATH"), or
  * by its state directory, where it wrote that address. Where it asks for a

@@ -132,10 +132,13 @@ class Page:
                   features=[{"name": "prefers-color-scheme",
                              "value": scheme}])
 
-    def open(self, url):
+    def open(self, url, shown=None):
+        """shown: the page's address, where it is not the url (which may have a
+        password)."""
         self.call("Page.navigate", url=url)
+        shown = shown or url
         wait_for(lambda: self.ask("location.href + document.readyState")
-                 == url + "complete", f"{url} is loaded")
+                 == shown + "complete", f"{shown} is loaded")
 
     def ask(self, expression):
         """The value of a script's expression, promises awaited."""
@@ -151,7 +154,7 @@ class Page:
 
     def press(self, key):
         """A key, as a person at a keyboard."""
-        codes = {"Enter": 13, "Tab": 9}
+        codes = {"Enter": 13, "Tab": 9, "ArrowUp": 38, "ArrowDown": 40}
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key,
                       windowsVirtualKeyCode=codes[key],

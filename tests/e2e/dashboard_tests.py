@@ -1,7 +1,8 @@
 """dashboard_tests.py - the daemon's page in a real browser.
 
 Skipped where no Chromium is installed: it is too large for a short run to
-fetch (Debian: chromium-headless-shell). LOCO_SHOTS=DIR keeps pictures.
+fetch (Debian: chromium-headless-shell). pictures.py takes the pictures of the
+pages.
 """
 import json
 import os
@@ -47,7 +48,6 @@ def row_class(peer_id):
       300)
 def dashboard():
     need_browser()
-    shots = os.environ.get("LOCO_SHOTS")
     with Swarm(peers=3, rounds=100000, period=20,
                settings={"eval.every_rounds": 2}) as s:
         s.start("--upload-bytes-per-s", str(UPLOAD))
@@ -77,8 +77,9 @@ def dashboard():
                       "all have a share")
             everything_has_a_name(page)
             nothing_is_cut_off(page)
-            if shots:
-                pictures(page, shots)
+            for scheme in ("dark", "light"):
+                page.colours(scheme)
+                contrast_is_enough(page)
             who = victim.peer_id()["peer_id"]
             wait_page(page, f"{row_class(who)} === 'alive'", "alive at first")
             victim.kill()
@@ -138,17 +139,19 @@ def probation():
                   "a founder is on none")
 
 
-def everything_has_a_name(page):
-    """What can be operated or looked at has a name for a screen reader."""
+def everything_has_a_name(page, there=frozenset(
+        ("button", "table", "log", "status", "main"))):
+    """What can be operated or looked at has a name for a screen reader; there:
+    roles that have to be on the page."""
     tree = page.call("Accessibility.getFullAXTree")["nodes"]
     roles = {"button", "link", "img", "table", "meter", "progressbar",
-             "DisclosureTriangle", "image"}
+             "DisclosureTriangle", "image", "combobox"}
     nameless = [n["role"]["value"] for n in tree if not n.get("ignored")
                 and n.get("role", {}).get("value") in roles
                 and not n.get("name", {}).get("value")]
     check(not nameless, f"without a name: {nameless}")
     seen = {n.get("role", {}).get("value") for n in tree}
-    check({"button", "table", "log", "status", "main"} <= seen,
+    check(there <= seen,
           f"roles: {sorted(r for r in seen if r)}")
 
 
@@ -180,9 +183,63 @@ def by_keyboard(page):
     check(page.ask("document.activeElement.id") == "apply", "not the button")
 
 
-def nothing_is_cut_off(page):
+# The least contrast of a text with what is behind it (WCAG 2.1, 1.4.3: 4.5 and,
+# for large text, 3), and where. What is disabled or hidden does not count.
+CONTRAST = """(() => {
+  const canvas = document.createElement("canvas").getContext("2d");
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const luminance = (c) => {
+    const [r, g, b] = c.map((v) => v / 255).map((v) =>
+      v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = rgba(getComputedStyle(e).backgroundColor);
+      if (c[3] === 1) { return c; }
+    }
+    return [255, 255, 255, 1];
+  };
+  const bad = [];
+  let n = 0;
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((c) => c.nodeType === 3 && c.data.trim());
+    if (!own || e.closest("svg, :disabled, [hidden], noscript, option") ||
+        !e.checkVisibility()) { continue; }
+    const style = getComputedStyle(e), size = parseFloat(style.fontSize);
+    const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    const [p, q] = [rgba(style.color), behind(e)].map(luminance);
+    const ratio = (Math.max(p, q) + 0.05) / (Math.min(p, q) + 0.05);
+    n++;
+    if (ratio < (large ? 3 : 4.5)) {
+      bad.push(`${e.tagName} ${e.id} "${e.textContent.slice(0, 30)}" ${ratio.toFixed(2)}`);
+    }
+  }
+  return { n, bad };
+})()"""
+
+
+def contrast_is_enough(page):
+    got = page.ask(CONTRAST)
+    check(got["n"] > 20 and not got["bad"],
+          f"{got['n']} texts; with too little contrast: {got['bad']}")
+
+
+def settle(page):
+    """Two pictures later what was changed is drawn."""
+    page.ask("new Promise(f => requestAnimationFrame(() => "
+             "requestAnimationFrame(f)))")
+
+
+def nothing_is_cut_off(page, narrow=360):
     """Also on a phone, nothing makes the page wider than the screen."""
-    for width, phone in ((1200, False), (360, True)):
+    for width, phone in ((1200, False), (narrow, True)):
         page.resize(width, 800, phone)
         # The charts follow some frames later.
         wait_page(page, f"document.documentElement.scrollWidth <= {width}",
@@ -193,19 +250,6 @@ def nothing_is_cut_off(page):
                       "!e.closest('.scroll')).map(e => e.id || e.tagName)")),
                   10)
     page.resize(1200, 900)
-
-
-def pictures(page, to):
-    for name, scheme, size in (("light", "light", (1100, 1000)),
-                               ("dark", "dark", (1100, 1000)),
-                               ("phone", "light", (390, 844))):
-        page.resize(*size, name == "phone")
-        page.colours(scheme)
-        page.ask("new Promise(f => requestAnimationFrame(() => "
-                 "requestAnimationFrame(f)))")
-        page.screenshot(os.path.join(to, f"dashboard-{name}.png"))
-    page.resize(1200, 900)
-    page.colours("light")
 
 
 @test("the dashboard's buttons pause, resume and drain by keyboard alone",

@@ -36,6 +36,7 @@ import method_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
 import mistake_tests  # noqa: E402, F401
 import package_tests  # noqa: E402, F401
+import page_tests  # noqa: E402, F401
 import pairs_tests  # noqa: E402, F401
 import python_tests  # noqa: E402, F401
 import release_tests  # noqa: E402, F401

@@ -225,7 +225,7 @@ class Swarm:
     def __init__(self, peers=4, rounds=40, period=40, min_peers=None,
                  settings=(), shards=1, sync="opendiloco",
                  text_bytes=100_000, tokenizer=None, vocab=256, text=None,
-                 model=None):
+                 model=None, name="e2e"):
         """model: a function of the swarm that gives the words for `run create`
         in the place of --model."""
         self.dir = tempfile.mkdtemp(prefix="loco-e2e-")
@@ -260,7 +260,7 @@ class Swarm:
         sets = [w for k, v in values.items() if v is not None
                 for w in ("--set", f"{k}={v}")]
         which = model(self) if model else ["--model", self.path("model.yaml")]
-        self.run_id = run(LOCO, "run", "create", "--name", "e2e", *which,
+        self.run_id = run(LOCO, "run", "create", "--name", name, *which,
                           "--data", self.data, "--sync", sync, *sets,
                           "--out", self.yaml).stdout.strip()
 

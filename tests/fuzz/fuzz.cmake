@@ -20,6 +20,7 @@ function(loco_fuzz_libs file out)
   foreach(pair proto/:loco_proto p2p/:loco_protocols train/:loco_train
       kernels/:loco_kernels daemon/jobs/:loco_daemon_jobs
       daemon/client/:loco_daemon_client daemon/release/:loco_daemon_release
+      daemon/watch/:loco_daemon_watch
       tests/unit/daemon/hand.h:loco_daemon_node
       tests/unit/daemon/crime.h:loco_daemon_jobs)
     string(REPLACE ":" ";" pair ${pair})

@@ -21,7 +21,7 @@ let offline = false, roundsAt = 0, roundsTimer = 0;
 function showStrangers(o) {
   const sum = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
 
-  say("strangers", `${o.links} links, ${integer.format(sum(o.refused))} refused`);
+  say("strangers", `${plural(o.links, "link")}, ${integer.format(sum(o.refused))} refused`);
   $("strangers").title = o.groups.map((g) =>
     `${g.network}: ${g.links} links, ${g.overdrawn} over budget` +
     (g.waits_s ? `, waits ${g.waits_s} s` : "") +
@@ -47,7 +47,7 @@ function showStatus(s) {
   say("version", s.version);
   say("state", s.fork ? s.state + " (fork)" : s.state);
   $("state").dataset.state = s.state;
-  say("reason", s.reason || "");
+  say("reason", reasonOf(s));
   say("round", integer.format(s.round));
   say("loss", fixed(s.loss, 3));
   say("bits", fixed(s.bits_per_byte, 3));
@@ -330,6 +330,7 @@ function drawGraph(peers, links) {
     }
     parts.push(g);
   });
+  $("graph").classList.toggle("many", n > 8);
   $("graph").replaceChildren(...parts);
 }
 
@@ -341,7 +342,9 @@ function showPeers(data) {
   const rows = data.peers.map((p, i) => {
     const row = element("tr", undefined, { class: p.state, "data-peer": p.peer_id });
     const to = rate.get(`0 ${i}`), from = rate.get(`${i} 0`), share = all ? p.tokens / all : 0;
-    row.append(element("th", p.self ? `${p.short} (this peer)` : p.short, { scope: "row" }),
+    const name = element("th", undefined, { scope: "row" });
+    name.append(element("span", p.short, { class: "short" }), p.self ? " (this peer)" : "");
+    row.append(name,
       element("td", p.state + (p.convicted ? ", convicted" : p.in_view ? "" : ", not in the view"),
         { class: "state-cell" }),
       element("td", p.self ? "" : p.link || "none"), element("td", p.reachability),
