@@ -305,6 +305,11 @@ install_file() {
     next_step
 }
 
+# Where a systemd of this user runs: else it goes on with the units as they were.
+reload_units() {
+    systemctl --user daemon-reload >/dev/null 2>&1 || true
+}
+
 # From $old to $tree. After the one step in which the version changes, nothing
 # that fails takes it back: it is told.
 use_tree() {
@@ -321,6 +326,7 @@ use_tree() {
     for unit in $(units "$tree"); do
         use_unit "share/systemd/user/$unit" || say "not written: $prefix/share/systemd/user/$unit"
     done
+    reload_units
     sync -f "$lib" 2>/dev/null || sync
     [ -n "$old" ] || return 0
     # A name that this version does not have.
@@ -420,6 +426,7 @@ take_away() {
     sweep none
     rm "$lib/loco"
     printf '%s\n' "$folders" | drop_folders
+    reload_units
     say "loco is taken away from $prefix."
     say "Left alone, if they are there: state (identity, checkpoints) in ${XDG_STATE_HOME:-$HOME/.local/state}/loco and settings in ${XDG_CONFIG_HOME:-$HOME/.config}/loco."
 }

@@ -1,10 +1,11 @@
 # debian.sh - a command in a fresh Debian of any release, for wheel.sh and
-# tarball.sh.
+# tarball.sh; systemd.sh boots one.
 #
 # Sourced in the root of the sources, after three variables are set:
 #     name=wheel                       who speaks
 #     files='*.whl'                    what is handed to a chroot and back
 #     packages=python3,python3-venv    besides debootstrap's minbase; or empty
+#     debian_kind=systemd              name of that base; full or min by default
 #     limit_s=1200                     for a command; this by default
 #     . tests/debian.sh
 #     debian_begin [FOLDER]            sets `out`, where the files are kept
@@ -14,7 +15,7 @@
 # $TMPDIR/loco-wheel, $LOCO_MIRROR says from where they come.
 
 debian_root=${TMPDIR:-/tmp}/loco-wheel
-debian_kind=${packages:+full}
+debian_kind=${debian_kind:-${packages:+full}}
 debian_kind=${debian_kind:-min}
 
 debian_begin() {

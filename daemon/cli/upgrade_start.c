@@ -48,17 +48,16 @@ static void look_log(struct upgrade_process *p)
     }
 }
 
-void upgrade_unit_of(const char *cgroups, char out[UPGRADE_UNIT_MAX])
+/* The last name of the path in that line. */
+static void unit_in(const char *line, char out[UPGRADE_UNIT_MAX])
 {
-    const char *line = strstr(cgroups, "0::/"), *name = NULL;
-    size_t len, n;
+    size_t len = line == NULL ? 0 : strcspn(line, "\n"), n;
+    const char *name = NULL;
 
     out[0] = '\0';
-    line = line == NULL ? strstr(cgroups, "name=systemd:/") : line;
-    if (line == NULL) {
+    if (len == 0) {
         return;
     }
-    len = strcspn(line, "\n");
     for (size_t i = 0; i < len; i++) {
         name = line[i] == '/' ? line + i + 1 : name;
     }
@@ -68,6 +67,14 @@ void upgrade_unit_of(const char *cgroups, char out[UPGRADE_UNIT_MAX])
         memcmp(name, "user@", 5) != 0) {
         memcpy(out, name, n);
         out[n] = '\0';
+    }
+}
+
+void upgrade_unit_of(const char *cgroups, char out[UPGRADE_UNIT_MAX])
+{
+    unit_in(strstr(cgroups, "0::/"), out);
+    if (out[0] == '\0') { /* systemd has its units in the older hierarchy */
+        unit_in(strstr(cgroups, "name=systemd:/"), out);
     }
 }
 
@@ -204,9 +211,10 @@ int upgrade_look_how(struct upgrade *u)
 
 /* ---- once more ---------------------------------------------------------- */
 
-static int run_systemctl(const char *verb, const char *unit)
+static int run_systemctl(const char *verb, const char *option, const char *unit)
 {
-    const char *const argv[] = {"systemctl", "--user", verb, unit, NULL};
+    const char *const argv[] = {"systemctl", "--user", verb,
+                                option,      unit,     NULL};
     int status = 0;
     pid_t pid;
 
@@ -245,6 +253,28 @@ static int spawn(struct upgrade_process *p,
     return rv;
 }
 
+/* The unit with its new program, of which nothing is left. A restart alone
+ * waits for one that takes no SIGTERM as long as a round may take. */
+static int start_unit(const char *unit)
+{
+    int rv;
+
+    (void)run_systemctl("kill", "--signal=KILL", unit);
+    rv = run_systemctl("restart", "--quiet", unit);
+    if (rv == 0) {
+        return CLI_GO;
+    }
+    /* It has started too often. Not before: of a unit that systemd-run made,
+     * nothing would be left to start. */
+    (void)run_systemctl("reset-failed", "--quiet", unit);
+    rv = run_systemctl("restart", "--quiet", unit);
+    return rv == 0
+               ? CLI_GO
+               : cli_fail(TROUBLE_UPGRADE,
+                          "upgrade: systemctl --user restart %s: exit code %d",
+                          unit, rv);
+}
+
 int upgrade_start(struct upgrade *u)
 {
     struct upgrade_process *p = &u->memory.process;
@@ -252,13 +282,7 @@ int upgrade_start(struct upgrade *u)
     int rv;
 
     if (p->unit[0] != '\0') {
-        (void)run_systemctl("reset-failed", p->unit);
-        rv = run_systemctl("restart", p->unit);
-        return rv == 0 ? CLI_GO
-                       : cli_fail(TROUBLE_UPGRADE,
-                                  "upgrade: systemctl --user restart %s: exit "
-                                  "code %d",
-                                  p->unit, rv);
+        return start_unit(p->unit);
     }
     if (p->n_args == 0 ||
         file_path_join(program, u->lib, "loco/bin/locod", errmsg) != 0 ||

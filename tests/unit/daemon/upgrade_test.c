@@ -154,7 +154,7 @@ static void the_unit_is_that_of_a_users_systemd(void **state)
          "locod.service"},
         {"9:name=systemd:/user.slice/user-1000.slice/user@1000.service/"
          "mine.service\n8:pids:/x\n0::/\n",
-         ""},
+         "mine.service"},
         {"9:name=systemd:/user.slice/user-1000.slice/user@1000.service/"
          "mine.service\n8:pids:/x\n",
          "mine.service"},
