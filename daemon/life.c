@@ -38,7 +38,9 @@ static void on_hup(uv_signal_t *handle, int signum)
 
     (void)signum;
     if (!d->stopping) { /* else what it would tell is closed or was never */
+        notify_reloading(&d->notify);
         reload(d);
+        notify_reloaded(&d->notify);
     }
 }
 
@@ -61,6 +63,25 @@ void watch_training_loop(struct daemon *d)
     log_info("main",
              "no training loop was here for %llu s (--loop-grace-s): draining",
              (unsigned long long)d->config.loop_grace_s);
+    (void)shell_post(d->shell, &ev);
+}
+
+void watch_end(struct daemon *d, const struct node_status *s)
+{
+    struct local_event ev = {.type = LOCAL_DRAIN};
+    uint64_t now = shell_now_ms(), grace_ms = d->config.end_grace_s * 1000;
+
+    if (s->state != NODE_FINISHED) {
+        d->ended_ms = 0;
+        return;
+    }
+    d->ended_ms = d->ended_ms == 0 ? now : d->ended_ms;
+    if (grace_ms == 0 || now - d->ended_ms < grace_ms) {
+        return;
+    }
+    d->ended_ms = now; /* to be said once */
+    log_info("main", "the run ended %llu s ago (--end-grace-s): draining",
+             (unsigned long long)d->config.end_grace_s);
     (void)shell_post(d->shell, &ev);
 }
 

@@ -59,6 +59,7 @@ struct daemon {
     /* Set by the HTTP thread: drain, then start again; drain or stop for good,
      * which a wish to start again does not undo. */
     _Atomic bool restart, ending;
+    uint64_t ended_ms;  /* since when the run has ended; 0: it has not */
     uint64_t looped_ms; /* when a training loop was here, or none was missed */
 
     int lock_fd, identity_fd; /* held until the process ends */
@@ -161,6 +162,8 @@ int open_loop(struct daemon *d);
 int serve(struct daemon *d);
 /* Drain when the training loop that this daemon works for stays away. */
 void watch_training_loop(struct daemon *d);
+/* Drain where the run has ended, and nobody is to be served its end. */
+void watch_end(struct daemon *d, const struct node_status *s);
 /* Not from here on, but soon: the loop ends. */
 void begin_stop(struct daemon *d);
 void close_all(struct daemon *d);

@@ -93,11 +93,13 @@ void on_publish(uv_timer_t *timer)
                        guest_reason(&d->guest));
     }
     watch_training_loop(d);
+    watch_end(d, &s);
     machine_tick(d->machine);
     if (s.state == NODE_TRAINING && machine_waits_for_loop(d->machine)) {
         (void)snprintf(s.reason, sizeof s.reason,
                        "waiting for a training loop at %.150s/" TRAINER_SOCKET,
                        d->config.state);
+        notify_idle(&d->notify, shell_now_ms());
     }
     show_use(d, &x);
     look_for_share(d);
@@ -118,7 +120,7 @@ void on_publish(uv_timer_t *timer)
     if (d->restart) {
         notify_restarting(&d->notify);
     }
-    notify_update(&d->notify, &s, shell_now_ms());
+    control_trains(d->control, notify_update(&d->notify, &s, shell_now_ms()));
     if (shown_update(d->shown, d->node, &look)) {
         control_news(d->control);
     }

@@ -194,20 +194,44 @@ static int print_field(const json_t *o, const char *key)
     return LOCO_EXIT_OK;
 }
 
+/* For those who start it again where it does not go on, as a container's health
+ * check. */
+static int tell_health(const struct cli_target *target)
+{
+    char errmsg[HTTP_ERRMSG_MAX], *body = NULL;
+    struct http_daemon daemon;
+    int rv = cli_target_find(target, &daemon);
+
+    if (rv != CLI_GO) {
+        return rv;
+    }
+    if (http_get(&daemon, "/healthz", &body, errmsg) != 0) {
+        return cli_fail(TROUBLE_NO_DAEMON, "%s", errmsg);
+    }
+    (void)printf("%s", body);
+    free(body);
+    return LOCO_EXIT_OK;
+}
+
 int cli_status(const struct cli_call *call)
 {
     struct cli_target target = {NULL, NULL};
-    bool as_json = false;
+    bool as_json = false, health = false;
     const char *field = NULL;
     const struct cli_option options[] = {
         CLI_TARGET_OPTIONS(target),
         {"--json", CLI_FLAG, &as_json, NULL, "print one JSON object"},
         {"--get", CLI_TEXT, &field, "FIELD", "print the value of one field"},
+        {"--health", CLI_FLAG, &health, NULL,
+         "print ok, or fail where its loop hangs or its trainer stands still"},
     };
     char *body;
     json_t *status;
     int rv = CLI_PARSE(call, options, NULL, 0, 0);
 
+    if (rv == CLI_GO && health) {
+        return tell_health(&target);
+    }
     rv = rv == CLI_GO ? cli_ask(&target, "/api/v1/status", &body, &status) : rv;
     if (rv != CLI_GO) {
         return rv;

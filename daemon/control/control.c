@@ -104,14 +104,18 @@ static enum MHD_Result get_health(struct control *c,
                                   struct MHD_Connection *connection)
 {
     uint64_t now_ms = monotonic_ms();
-    bool fresh;
+    bool fresh, stalled;
 
     (void)pthread_mutex_lock(&c->lock);
     fresh = c->status != NULL && now_ms < c->published_ms + CONTROL_STALE_MS;
+    stalled = c->stalled;
     (void)pthread_mutex_unlock(&c->lock);
-    return fresh ? web_answer_text(connection, MHD_HTTP_OK, "ok\n")
-                 : web_answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                   "the event loop does not respond\n");
+    return fresh && !stalled
+               ? web_answer_text(connection, MHD_HTTP_OK, "ok\n")
+               : web_answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
+                                 fresh ? "the trainer stands still\n"
+                                       : "the event loop does not "
+                                         "respond\n");
 }
 
 static enum MHD_Result get_metrics(struct control *c,
@@ -324,6 +328,13 @@ void control_publish(struct control *control, char *json)
     if (due) {
         control_news(control);
     }
+}
+
+void control_trains(struct control *control, bool trains)
+{
+    (void)pthread_mutex_lock(&control->lock);
+    control->stalled = !trains;
+    (void)pthread_mutex_unlock(&control->lock);
 }
 
 void control_serve(struct control *control, struct shown *shown)

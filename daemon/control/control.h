@@ -8,7 +8,8 @@
  *   GET  /api/v1/share     the line with which others join, as a QR code, too
  *   GET  /api/v1/history   the curves since the start, the last events
  *   GET  /api/v1/events    all of it as it changes: server-sent events
- *   GET  /healthz          200 "ok" while the loop publishes, else 503
+ *   GET  /healthz          200 "ok" while the loop publishes and the trainer
+ *                          goes on, else 503
  *   GET  /metrics          the same figures for Prometheus
  *   POST /api/v1/pause, /api/v1/resume, /api/v1/drain
  *   POST /api/v1/reload    read the settings again, as SIGHUP
@@ -90,6 +91,9 @@ const char *control_address(const struct control *control);
 
 /* The next snapshot; `json` comes from malloc and is taken. Loop thread. */
 void control_publish(struct control *control, char *json);
+
+/* Whether the trainer goes on, where it is to: of /healthz. Loop thread. */
+void control_trains(struct control *control, bool trains);
 
 /* Something happened that readers of the stream should see at once: let each
  * look for news. Any thread, without the lock. */

@@ -26,7 +26,7 @@ struct control {
     char *json; /* the bytes of `status`, owned by it */
     uint64_t published_ms, serial;
     uint64_t wakes, woken_ms; /* of the streams */
-    bool closing;
+    bool closing, stalled;
     struct stream *streams[CONTROL_STREAMS_MAX];
 };
 

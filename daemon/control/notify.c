@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Microseconds in the environment for this process; 0: none. */
@@ -59,22 +60,54 @@ void notify_open(struct notify *n)
     n->watchdog_ms = n->fd < 0 ? 0 : watchdog_us() / 1000;
 }
 
-static void tell_end(struct notify *n, const char *text)
+/* With the time, by which Type=notify-reload knows that we heard its signal. */
+static void tell_reloading(const struct notify *n)
 {
-    if (n->fd >= 0 && !n->stopping) {
-        n->stopping = true;
-        tell(n, text);
-    }
+    struct timespec t = {0};
+    char text[64];
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    (void)snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%llu",
+                   (unsigned long long)t.tv_sec * 1000000 +
+                       (unsigned long long)t.tv_nsec / 1000);
+    tell(n, text);
 }
 
 void notify_stopping(struct notify *n)
 {
-    tell_end(n, "STOPPING=1");
+    if (n->fd >= 0 && !n->stopping) {
+        n->stopping = true;
+        tell(n, "STOPPING=1");
+    }
 }
 
 void notify_restarting(struct notify *n)
 {
-    tell_end(n, "RELOADING=1");
+    if (n->fd >= 0 && !n->stopping) {
+        n->stopping = true;
+        tell_reloading(n);
+    }
+}
+
+/* Neither before READY=1, which is a word for more than that, nor at the end.
+ */
+static bool may_reload(const struct notify *n)
+{
+    return n->fd >= 0 && n->ready && !n->stopping;
+}
+
+void notify_reloading(const struct notify *n)
+{
+    if (may_reload(n)) {
+        tell_reloading(n);
+    }
+}
+
+void notify_reloaded(const struct notify *n)
+{
+    if (may_reload(n)) {
+        tell(n, "READY=1");
+    }
 }
 
 /* Whether the watchdog may be fed. Pure but for `n`. */
@@ -88,7 +121,12 @@ notify_lives(struct notify *n, const struct node_status *s, uint64_t now_ms)
     return now_ms < n->step_ms + NOTIFY_STALL_MS;
 }
 
-void notify_update(struct notify *n,
+void notify_idle(struct notify *n, uint64_t now_ms)
+{
+    n->step_ms = now_ms;
+}
+
+bool notify_update(struct notify *n,
                    const struct node_status *s,
                    uint64_t now_ms)
 {
@@ -96,7 +134,7 @@ void notify_update(struct notify *n,
     bool lives = notify_lives(n, s, now_ms);
 
     if (n->fd < 0) {
-        return;
+        return lives;
     }
     if (!n->ready) {
         n->ready = true;
@@ -120,6 +158,7 @@ void notify_update(struct notify *n,
                        s->reason[0] == '\0' ? "" : ": ", s->reason);
         tell(n, text);
     }
+    return lives;
 }
 
 void notify_close(struct notify *n)

@@ -264,3 +264,22 @@ def pause_resume():
         s.peers[0].wait_round(before + 2)
         run(LOCO, "drain", "--state", s.peers[0].state)
         s.peers[0].wait_exit(0)
+
+
+@test("--end-grace-s ends a daemon with exit code 0 after the end of the run, "
+      "also when it starts after that end", smoke=True)
+def end_grace():
+    with Swarm(peers=2, rounds=4) as s:
+        first = s.peer().start("--run", s.yaml).wait_up()
+        second = s.peer().start("--join", s.uri(),
+                                env={"LOCO_END_GRACE_S": "2"}).wait_up()
+        first.wait_state("finished")
+        second.wait_exit(0)
+        check("the run ended 2 s ago" in second.log(), second.log()[-300:])
+        # The other serves the result for ever, until it is told otherwise.
+        check(first.status()["state"] == "finished", first.brief())
+        second.start("--join", s.uri(), "--end-grace-s", "1")
+        second.wait_exit(0)
+        first.drain()
+        first.start("--run", s.yaml, "--end-grace-s", "1")  # nobody is there
+        first.wait_exit(0)

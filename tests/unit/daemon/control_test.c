@@ -151,6 +151,19 @@ static void the_newest_snapshot_is_served(void **state)
     assert_null(strstr(f->answer, "round"));
 }
 
+static void a_trainer_that_stands_still_is_not_healthy(void **state)
+{
+    struct fixture *f = *state;
+
+    control_publish(f->control, strdup("{\"round\":1}"));
+    control_trains(f->control, false);
+    assert_int_equal(ask(f, "GET", "/healthz"), 503);
+    assert_answers(f, "the trainer stands still");
+    assert_int_equal(ask(f, "GET", "/api/v1/status"), 200);
+    control_trains(f->control, true);
+    assert_int_equal(ask(f, "GET", "/healthz"), 200);
+}
+
 static void commands_reach_the_callback_once(void **state)
 {
     struct fixture *f = *state;
@@ -517,6 +530,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         TEST(before_the_first_snapshot_it_is_unavailable),
         TEST(the_newest_snapshot_is_served),
+        TEST(a_trainer_that_stands_still_is_not_healthy),
         TEST(commands_reach_the_callback_once),
         TEST(wrong_paths_and_methods_are_refused),
         TEST(bodies_that_are_too_large_are_not_read),

@@ -101,7 +101,13 @@ static void a_trainer_that_stands_still_gets_no_food(void **state)
     notify_update(&f->n, &f->s, now_ms);
     assert_non_null(strstr(heard(f), "WATCHDOG=1\n"));
     now_ms += NOTIFY_STALL_MS;
-    notify_update(&f->n, &f->s, now_ms);
+    assert_false(notify_update(&f->n, &f->s, now_ms));
+    assert_null(strstr(heard(f), "WATCHDOG=1\n"));
+    notify_idle(&f->n, now_ms + 5000); /* it waits for a training loop */
+    assert_true(notify_update(&f->n, &f->s, now_ms + 5000));
+    assert_non_null(strstr(heard(f), "WATCHDOG=1\n"));
+    now_ms += 5000 + NOTIFY_STALL_MS;
+    assert_false(notify_update(&f->n, &f->s, now_ms));
     assert_null(strstr(heard(f), "WATCHDOG=1\n"));
     f->s.inner_step++;
     notify_update(&f->n, &f->s, now_ms + 10000);
@@ -139,7 +145,29 @@ static void a_restart_is_a_reload_and_no_end(void **state)
     notify_update(&f->n, &f->s, 100250);
     notify_restarting(&f->n);
     notify_stopping(&f->n);
-    assert_string_equal(heard(f), "RELOADING=1\n");
+    assert_int_equal(strncmp(heard(f), "RELOADING=1\nMONOTONIC_USEC=", 27), 0);
+    assert_null(strstr(f->heard, "STOPPING"));
+    assert_null(strstr(strstr(f->heard, "RELOADING") + 1, "RELOADING"));
+}
+
+static void a_reload_has_a_begin_and_an_end(void **state)
+{
+    struct fixture *f = *state;
+
+    notify_reloading(&f->n); /* READY=1 is a word for the first update */
+    notify_reloaded(&f->n);
+    assert_string_equal(heard(f), "");
+    notify_update(&f->n, &f->s, 100000);
+    (void)heard(f);
+    notify_reloading(&f->n);
+    assert_int_equal(strncmp(heard(f), "RELOADING=1\nMONOTONIC_USEC=", 27), 0);
+    notify_reloaded(&f->n);
+    assert_string_equal(heard(f), "READY=1\n");
+    notify_stopping(&f->n);
+    (void)heard(f);
+    notify_reloading(&f->n);
+    notify_reloaded(&f->n);
+    assert_string_equal(heard(f), "");
 }
 
 int main(void)
@@ -147,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         TEST(a_restart_is_a_reload_and_no_end),
+        TEST(a_reload_has_a_begin_and_an_end),
         TEST(ready_once_then_food_and_a_line),
         TEST(a_trainer_that_stands_still_gets_no_food),
         TEST(the_watchdog_of_another_process_is_not_ours),
