@@ -147,7 +147,7 @@ void control_tokens_one(struct control_tokens *t,
 }
 
 struct best {
-    enum control_scope scope;
+    enum control_scope wanted, scope;
     char *token;
 };
 
@@ -156,7 +156,8 @@ take_best(void *data, enum control_scope scope, const char *token, size_t len)
 {
     struct best *b = data;
 
-    if (scope > b->scope) {
+    if (b->scope < b->wanted ? scope > b->scope
+                             : scope >= b->wanted && scope < b->scope) {
         b->scope = scope;
         memcpy(b->token, token, len);
         b->token[len] = '\0';
@@ -164,10 +165,11 @@ take_best(void *data, enum control_scope scope, const char *token, size_t len)
 }
 
 int control_tokens_best(const char *path,
+                        enum control_scope scope,
                         char token[CONTROL_TOKEN_MAX],
                         char errmsg[ERRMSG_SIZE])
 {
-    struct best best = {SCOPE_NONE, token};
+    struct best best = {scope, SCOPE_NONE, token};
     int rv;
 
     token[0] = '\0';

@@ -65,8 +65,10 @@ enum control_scope control_tokens_scope(const struct control_tokens *t,
                                         const char *text,
                                         size_t len);
 
-/* The token with the widest scope in a file, for who may read it. */
+/* Of the tokens in a file that may do `scope` the one that may do the least
+ * beyond it, else the one with the widest scope; for who may read the file. */
 int control_tokens_best(const char *path,
+                        enum control_scope scope,
                         char token[CONTROL_TOKEN_MAX],
                         char errmsg[ERRMSG_SIZE]);
 

@@ -21,9 +21,10 @@ void http_token_of_environment(struct http_daemon *daemon)
                    token == NULL ? "" : token);
 }
 
-int http_of_state(const char *state_dir,
-                  struct http_daemon *daemon,
-                  char errmsg[HTTP_ERRMSG_MAX])
+static int of_state(const char *state_dir,
+                    enum control_scope scope,
+                    struct http_daemon *daemon,
+                    char *errmsg)
 {
     char path[4096], why[ERRMSG_SIZE];
     char *address = daemon->address;
@@ -46,10 +47,24 @@ int http_of_state(const char *state_dir,
         return errmsg_fail(errmsg, LOCO_ENOENT, "%.200s is empty", path);
     }
     (void)snprintf(path, sizeof path, "%s/" STATE_DIR_TOKENS, state_dir);
-    if (control_tokens_best(path, daemon->token, why) != 0) {
+    if (control_tokens_best(path, scope, daemon->token, why) != 0) {
         http_token_of_environment(daemon);
     }
     return 0;
+}
+
+int http_of_state(const char *state_dir,
+                  struct http_daemon *daemon,
+                  char errmsg[HTTP_ERRMSG_MAX])
+{
+    return of_state(state_dir, SCOPE_CONTROL, daemon, errmsg);
+}
+
+int http_of_state_to_read(const char *state_dir,
+                          struct http_daemon *daemon,
+                          char errmsg[HTTP_ERRMSG_MAX])
+{
+    return of_state(state_dir, SCOPE_READ, daemon, errmsg);
 }
 
 static size_t on_bytes(char *bytes, size_t size, size_t n, void *data)

@@ -26,10 +26,17 @@ struct http_daemon {
     char token[HTTP_TOKEN_MAX]; /* "": none is known */
 };
 
-/* Where the daemon of a state directory listens. */
+/* Where the daemon of a state directory listens, and the token with which it
+ * can be commanded. */
 int http_of_state(const char *state_dir,
                   struct http_daemon *daemon,
                   char errmsg[HTTP_ERRMSG_MAX]);
+
+/* The same with a token that only reads, where there is one: for who asks again
+ * and again, also when another program may listen there. */
+int http_of_state_to_read(const char *state_dir,
+                          struct http_daemon *daemon,
+                          char errmsg[HTTP_ERRMSG_MAX]);
 
 /* The token of LOCO_TOKEN, or none. */
 void http_token_of_environment(struct http_daemon *daemon);

@@ -69,7 +69,7 @@ bool watch_is_private(const struct watch_name *name)
     char errmsg[HTTP_ERRMSG_MAX];
 
     return (name->state_dir != NULL &&
-            http_of_state(name->state_dir, &daemon, errmsg) != 0) ||
+            http_of_state_to_read(name->state_dir, &daemon, errmsg) != 0) ||
            is_private(&daemon);
 }
 
@@ -102,7 +102,8 @@ static bool ask(struct watch *w, size_t i)
     if (row->name->state_dir == NULL) {
         row->shown.daemon = row->name->daemon;
     } else {
-        rv = http_of_state(row->name->state_dir, &row->shown.daemon, errmsg);
+        rv = http_of_state_to_read(row->name->state_dir, &row->shown.daemon,
+                                   errmsg);
     }
     if (rv == 0 && w->public && is_private(&row->shown.daemon)) {
         rv = -1;

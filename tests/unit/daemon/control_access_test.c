@@ -325,10 +325,26 @@ static void tokens_are_made_when_they_are_needed(void **state)
     assert_int_equal(stat(f->tokens, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     assert_int_equal(ask(f, "GET", "/metrics", "127.0.0.1", ""), 401);
-    assert_int_equal(control_tokens_best(f->tokens, token, errmsg), 0);
+    assert_int_equal(
+        control_tokens_best(f->tokens, SCOPE_CONTROL, token, errmsg), 0);
     assert_int_equal(strlen(token), 64);
     assert_int_equal(
         ask(f, "POST", "/api/v1/pause", "127.0.0.1", bearer(token)), 202);
+    assert_int_equal(control_tokens_best(f->tokens, SCOPE_READ, token, errmsg),
+                     0);
+    assert_int_equal(
+        ask(f, "GET", "/api/v1/status", "127.0.0.1", bearer(token)), 200);
+    assert_int_equal(
+        ask(f, "POST", "/api/v1/pause", "127.0.0.1", bearer(token)), 403);
+    /* In any order, and the other one where there is no such. */
+    write_tokens(f, "control " CONTROL_TOKEN "\nread " READ_TOKEN "\n", 0600);
+    assert_int_equal(control_tokens_best(f->tokens, SCOPE_READ, token, errmsg),
+                     0);
+    assert_string_equal(token, READ_TOKEN);
+    write_tokens(f, "control " CONTROL_TOKEN "\n", 0600);
+    assert_int_equal(control_tokens_best(f->tokens, SCOPE_READ, token, errmsg),
+                     0);
+    assert_string_equal(token, CONTROL_TOKEN);
 }
 
 static void a_renewed_file_ends_the_old_tokens(void **state)
@@ -427,7 +443,7 @@ static void *make_and_look(void *data)
 
     m->rv = control_tokens_make(m->path, false, errmsg);
     if (m->rv == 0) {
-        m->rv = control_tokens_best(m->path, m->token, errmsg);
+        m->rv = control_tokens_best(m->path, SCOPE_CONTROL, m->token, errmsg);
     }
     return NULL;
 }
