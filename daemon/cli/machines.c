@@ -18,24 +18,41 @@ static int no_room(void)
                     MACHINES_MAX);
 }
 
-static int add_address(struct machines *m,
-                       const char *address,
-                       size_t len,
-                       const char *token,
-                       size_t token_len)
+/* A word of a line, which is not NUL-ended. */
+struct word {
+    const char *text;
+    size_t len;
+};
+
+/* False: it is too long. */
+static bool take_word(char *out, size_t size, struct word w)
 {
-    struct watch_name *name = &m->item[m->n];
+    if (w.len >= size) {
+        return false;
+    }
+    memcpy(out, w.text, w.len);
+    out[w.len] = '\0';
+    return true;
+}
+
+static int add_address(struct machines *m,
+                       struct word address,
+                       struct word token,
+                       struct word name)
+{
+    struct watch_name *to = &m->item[m->n];
 
     if (m->n == MACHINES_MAX) {
         return no_room();
     }
-    if (len >= HTTP_ADDRESS_MAX || token_len >= HTTP_TOKEN_MAX) {
-        return cli_fail(TROUBLE_USAGE, "%.*s: address or token is too long",
-                        (int)(len < 80 ? len : 80), address);
+    *to = (struct watch_name){.state_dir = NULL};
+    if (!take_word(to->daemon.address, sizeof to->daemon.address, address) ||
+        !take_word(to->daemon.token, sizeof to->daemon.token, token) ||
+        !take_word(to->name, sizeof to->name, name)) {
+        return cli_fail(
+            TROUBLE_USAGE, "%.*s: address, token or name is too long",
+            (int)(address.len < 80 ? address.len : 80), address.text);
     }
-    *name = (struct watch_name){.state_dir = NULL};
-    memcpy(name->daemon.address, address, len);
-    memcpy(name->daemon.token, token, token_len);
     m->n++;
     return CLI_GO;
 }
@@ -51,11 +68,28 @@ int machines_add(struct machines *m, const char *word)
     if (strchr(word, ':') != NULL &&
         (stat(word, &st) != 0 || !S_ISDIR(st.st_mode))) {
         http_token_of_environment(&of_us);
-        return add_address(m, word, strlen(word), of_us.token,
-                           strlen(of_us.token));
+        return add_address(m, (struct word){word, strlen(word)},
+                           (struct word){of_us.token, strlen(of_us.token)},
+                           (struct word){"", 0});
     }
     m->item[m->n++] = (struct watch_name){.state_dir = word};
     return CLI_GO;
+}
+
+/* The next word of a line that ends at `end`; *at moves behind it. */
+static struct word next_word(const char **at, const char *end)
+{
+    struct word w;
+
+    while (*at < end && strchr(BLANKS, **at) != NULL) {
+        (*at)++;
+    }
+    w.text = *at;
+    while (*at < end && strchr(BLANKS, **at) == NULL) {
+        (*at)++;
+    }
+    w.len = (size_t)(*at - w.text);
+    return w;
 }
 
 /* One line, which ends at `len`. */
@@ -66,28 +100,25 @@ static int read_line(struct machines *m,
                      unsigned number,
                      bool *secret)
 {
-    const char *token, *rest;
-    size_t n, n_token;
+    const char *at = line, *end = line + len;
+    struct word address = next_word(&at, end), token = next_word(&at, end),
+                name = next_word(&at, end), more = next_word(&at, end);
 
-    n = strspn(line, BLANKS);
-    line += n;
-    len -= n;
-    if (len == 0 || line[0] == '#') {
+    if (address.len == 0 || address.text[0] == '#') {
         return CLI_GO;
     }
-    n = strcspn(line, BLANKS "\n");
-    token = line + n + strspn(line + n, BLANKS);
-    n_token = strcspn(token, BLANKS "\n");
-    rest = token + n_token + strspn(token + n_token, BLANKS);
-    if (rest < line + len || memchr(line, ':', n) == NULL ||
+    if (more.len > 0 || memchr(address.text, ':', address.len) == NULL ||
         memchr(line, '\0', len) != NULL) {
         return cli_fail(TROUBLE_USAGE,
-                        "%s, line %u: write ADDRESS or ADDRESS TOKEN, as in "
-                        "192.168.1.20:7710 5f0c..",
+                        "%s, line %u: write ADDRESS, ADDRESS TOKEN or ADDRESS "
+                        "TOKEN NAME, as in 192.168.1.20:7710 5f0c.. attic",
                         path, number);
     }
-    *secret = *secret || n_token > 0;
-    return add_address(m, line, n, token, n_token);
+    if (token.len == 1 && token.text[0] == '-') {
+        token.len = 0; /* none, before a name */
+    }
+    *secret = *secret || token.len > 0;
+    return add_address(m, address, token, name);
 }
 
 int machines_read(struct machines *m, const char *path)

@@ -4,8 +4,9 @@
  * Addresses have the token of LOCO_TOKEN, or come from a *machines file*, one a
  * line:
  *
- *     # comment
+ *     # ADDRESS [TOKEN [NAME]], "-" for no token
  *     192.168.1.20:7710  5f0c...
+ *     127.0.0.1:7711     -        attic
  *     unix:/run/loco/control
  *
  * A file with tokens must not be readable by others (control_tokens.h).

@@ -113,7 +113,7 @@ int cli_page(const struct cli_call *call)
     bool guarded = false;
     const struct cli_option options[] = {
         {"--machines", CLI_TEXT, &file, "FILE",
-         "also the daemons of this file, a line each: ADDRESS [TOKEN]"},
+         "also the daemons of this file, a line each: ADDRESS [TOKEN [NAME]]"},
         {"--listen", CLI_TEXT, &address, "HOST:PORT",
          "where the page is served (127.0.0.1 and a free port)"},
         {"--password", CLI_FLAG, &guarded, NULL,

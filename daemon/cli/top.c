@@ -256,7 +256,7 @@ int cli_top(const struct cli_call *call)
         {"--patience", CLI_COUNT, &patience_s, "SECONDS",
          "give up when no daemon answers for so long (30)"},
         {"--machines", CLI_TEXT, &file, "FILE",
-         "also the daemons of this file, a line each: ADDRESS [TOKEN]"},
+         "also the daemons of this file, a line each: ADDRESS [TOKEN [NAME]]"},
     };
     struct top t = {.started_ms = monotonic_ms(), .terminal = isatty(1) == 1};
     int rv = CLI_PARSE(call, options, &words, 0, CLI_LIST_MAX);

@@ -46,7 +46,8 @@ struct watch *watch_open(const struct watch_name *names,
     w->public = public;
     for (size_t i = 0; i < n; i++) {
         w->row[i].name = &names[i];
-        w->row[i].shown.label = names[i].state_dir != NULL
+        w->row[i].shown.label = names[i].name[0] != '\0' ? names[i].name
+                                : names[i].state_dir != NULL
                                     ? names[i].state_dir
                                     : names[i].daemon.address;
         w->row[i].shown.heard_ms = monotonic_ms();

@@ -22,15 +22,17 @@
 #include "daemon/visit/http.h"
 
 #define WATCH_MAX      64
+#define WATCH_NAME_MAX 48
 #define WATCH_BODY_MAX ((size_t)256 << 10)
 
 struct watch_name {
     const char *state_dir; /* NULL: `daemon` is the address */
     struct http_daemon daemon;
+    char name[WATCH_NAME_MAX]; /* that people call it; "": by the above */
 };
 
 struct watched {
-    const char *label;         /* for people: state directory or address */
+    const char *label; /* for people: name, state directory or address */
     struct http_daemon daemon; /* where it answered or was sought last */
     json_t *status;            /* its last sight; NULL: none came yet */
     bool answers;              /* to the last question */

@@ -85,13 +85,14 @@ def machines():
         at = [address_of(p) for p in s.peers]
         token = run(LOCO, "access", "--state",
                     s.peers[0].state).stdout.split()[1]
-        names = machines_file(s, f"{at[0]} {token}", at[1], at[2])
+        names = machines_file(s, f"{at[0]} {token} attic",
+                              f"{at[1]} - cellar", at[2])
         with Served("--machines", names, s.peers[3].state) as page:
             check(page.password, "no password, although one has a token")
             # A word of the command line comes first.
             check([m["name"] for m in page.wait(
                 lambda m: all(one["answers"] for one in m), "all answer")]
-                == [s.peers[3].state, *at[:3]], "other machines")
+                == [s.peers[3].state, "attic", "cellar", at[2]], "others")
             got = json.loads(page.get("/api/v1/machines")[1])
             totals = got["totals"]
             check(totals["answering"] == 4 and totals["one_run"] is True and

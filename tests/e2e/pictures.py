@@ -18,7 +18,7 @@ import zlib
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import browser  # noqa: E402
 from dashboard_tests import page_of, settle, wait_page  # noqa: E402
-from page_tests import Served, address_of  # noqa: E402
+from page_tests import Served, address_of, machines_file  # noqa: E402
 from swarm import PACED, Swarm, check, not_built  # noqa: E402
 
 INSIDE = "LOCO_PICTURES_INSIDE"
@@ -146,8 +146,10 @@ def main():
         late = s.peer().start(
             "--join", f"loco://192.168.1.20:{s.peers[0].port}/{s.run_id}",
             "--mapping", "off", *PACED, listen="0.0.0.0:0").wait_up()
-        with browser.Page() as page, Served(
-                *(address_of(p) for p in s.peers)) as served:
+        names = machines_file(s, *(
+            f"{address_of(p)} - {name}" for p, name in
+            zip(s.peers, ("attic", "cellar", "library", "laptop"))))
+        with browser.Page() as page, Served("--machines", names) as served:
             page_of_a_daemon(page, to, s.peers[0], late)
             page_of_several(page, to, served)
             s.peers[2].kill()
