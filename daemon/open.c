@@ -114,6 +114,7 @@ int open_shell(struct daemon *d)
     so.upload_bytes_per_s = d->config.upload_bytes_per_s;
     so.download_bytes_per_s = d->config.download_bytes_per_s;
     so.probe_ms *= scale;
+    so.punch_ms *= scale;
     if (d->config.relay_rate > 0) {
         so.relay_bytes_per_s = d->config.relay_rate << 10;
     }
@@ -181,6 +182,7 @@ int open_node(struct daemon *d, uint16_t port)
     o->run_id = d->run_id;
     o->dialable = true;
     o->listen_port = port;
+    o->features = HELLO_FEATURES;
     o->relay_bytes_per_hour = d->config.relay << 20;
     limit_strangers(&d->config, o);
     o->site = (uint32_t)d->config.site;

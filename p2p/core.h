@@ -18,11 +18,16 @@
  *            names it, the shell moves the bytes
  *   relay    a peer that carries the bytes of a connection between two others;
  *            it cannot read them: the handshake is between the two ends
+ *   meeting  a relay that carries nothing: it tells each of two peers where it
+ *            sees the other, and both dial at once (hole punching)
  *   attempt  a 64-bit tag that all segments of one exchange carry. On one
  *            stream it only grows, so a late frame of a dead attempt is known
  *
  * Rules for a shell
  *   - every DIAL ends in one LINK_UP or one DIAL_FAILED with its request;
+ *   - MET says where the other end of a meeting is seen. It is dialled only
+ *     after PUNCH, a few times in a short while. A BULK_OPEN whose meeting
+ * fails is carried by that relay instead;
  *   - every PROBE ends in one PROBED; every RELAY is answered with one
  *     RELAY_JOIN or RELAY_REFUSE, or ends by itself after a time;
  *   - every POST_RECV, SEND_SEG and SUM ends in exactly one SEG_DONE unless its
@@ -92,6 +97,7 @@ enum event_type {
     EVENT_PROBED,
     EVENT_RELAY,
     EVENT_RELAY_MOVED,
+    EVENT_MET,
     EVENT_LOCAL, /* a report of this machine (local.h) */
     EVENT_TYPE_COUNT
 };
@@ -105,6 +111,7 @@ struct event_link_up {
     struct address address; /* where the peer listens (port 0: does not, or a
                                relay is between us) */
     struct peer_id relay;   /* through whom; zero: directly */
+    struct peer_id met_at;  /* who introduced us; zero: nobody */
 };
 
 struct event_link_down {
@@ -146,18 +153,27 @@ struct event_probed {
     int rc;
 };
 
-/* A connection wants to be carried: its peer asks for `other` (token 0), or
- * comes because we called it with `token`. */
+/* A connection wants to be carried, or introduced (`meet`): its peer asks for
+ * `other` (token 0), or comes because we called it with `token`. */
 struct event_relay {
     uint64_t request; /* the name of the connection */
     struct peer_id peer, other;
     uint64_t token;
+    bool meet;
+    struct address from; /* where we see that connection come from */
 };
 
 struct event_relay_moved {
     uint64_t request; /* of the first of a joined pair */
     uint64_t n_bytes; /* since the last report */
     int rc;           /* not 0: the connection has ended */
+};
+
+/* `relay` sees `peer`, which is told the same of us, at that address. */
+struct event_met {
+    uint64_t meeting; /* its name */
+    struct peer_id peer, relay;
+    struct address address;
 };
 
 struct event {
@@ -174,6 +190,7 @@ struct event {
         struct event_probed probed;
         struct event_relay relay;
         struct event_relay_moved relay_moved;
+        struct event_met met;
         struct local_event local;
     };
 };
@@ -190,6 +207,7 @@ enum action_type {
     ACTION_RELAY_COME,
     ACTION_RELAY_JOIN,
     ACTION_RELAY_REFUSE,
+    ACTION_PUNCH,
     ACTION_POST_RECV, /* these three: segment */
     ACTION_SEND_SEG,
     ACTION_SUM, /* op SUM */
@@ -210,6 +228,7 @@ struct action_dial {
     struct peer_id peer;    /* expected; zero: anyone */
     struct address address; /* of the relay, where there is one */
     struct peer_id relay;   /* through whom; zero: directly */
+    bool meet;              /* the relay is to introduce us */
 };
 
 struct action_hang_up {
@@ -222,11 +241,13 @@ struct action_trust {
     bool trusted;
 };
 
-/* Make sure that a bulk connection exists; without a relay: a direct one. */
+/* Make sure that a bulk connection exists; without a relay, or where we meet
+ * there: a direct one. */
 struct action_bulk_open {
     struct peer_id peer;
-    struct address address; /* these two: as in DIAL */
+    struct address address; /* these three: as in DIAL */
     struct peer_id relay;
+    bool meet;
 };
 
 /* Connect, see that it is that peer, close. */
@@ -243,11 +264,20 @@ struct action_relay_come {
     struct address address; /* of the relay */
     struct peer_id peer;
     uint64_t token;
+    bool meet;
 };
 
-/* Carry bytes between two connections that want it. */
+/* Carry bytes between two connections that want it, or tell each where the
+ * other comes from. */
 struct action_relay_join {
     uint64_t request, other_request;
+    bool meet;
+};
+
+/* Dial the other end of a meeting where it was seen; port 0: do not. */
+struct action_punch {
+    uint64_t meeting;
+    struct address address;
 };
 
 /* Close a connection that is carried, or wants it. */
@@ -273,6 +303,7 @@ struct action {
         struct action_relay_come relay_come;
         struct action_relay_join relay_join;
         struct action_relay_refuse relay_refuse;
+        struct action_punch punch;
         struct segment segment; /* POST_RECV, SEND_SEG, SUM */
         struct action_cancel cancel;
         struct out_span save;

@@ -157,6 +157,10 @@ struct rumour {
     uint8_t state; /* enum peer_state */
 };
 
+/* Bits of `features` in HELLO. */
+enum { HELLO_MEETS = 1 }; /* CALLED to a meeting, RELAY connections that are */
+#define HELLO_FEATURES HELLO_MEETS
+
 /* First message on every control link. */
 struct hello {
     uint64_t life;               /* random, new at every start of a process */
@@ -932,7 +936,8 @@ struct call {
 };
 
 /* To the one who is called. token 0: dial `from` at `address`. Else come to
- * the sender of this, which holds a connection of `from` under that token. */
+ * the sender of this, which holds a connection of `from` under that token: to
+ * be carried, or (a port) to meet `from`, which is seen at `address`. */
 struct called {
     struct peer_id from;
     struct msg_address address;

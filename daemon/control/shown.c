@@ -141,6 +141,7 @@ static json_t *peer_json(const struct shown *s, const struct node_peer *p)
     json_object_set_new(o, "link",
                         !p->linked   ? json_null()
                         : p->relayed ? json_string("relayed")
+                        : p->punched ? json_string("punched")
                         : p->inbound ? json_string("accepted")
                                      : json_string("dialled"));
     json_object_set_new(o, "reachability", json_string(reach_name(p->reach)));

@@ -31,6 +31,8 @@ static const struct node_timing timing_default = {
     .probe_ms = 4000,
     .retest_ms = 300000,
     .upgrade_ms = 30000,
+    .punch_ms = 60000,
+    .punch_max_ms = 3600000,
 };
 
 static struct node_timing timing_of(const struct node_options *opt)
@@ -53,6 +55,8 @@ static struct node_timing timing_of(const struct node_options *opt)
     TAKE(probe_ms);
     TAKE(retest_ms);
     TAKE(upgrade_ms);
+    TAKE(punch_ms);
+    TAKE(punch_max_ms);
 #undef TAKE
     t.tick_ms = t.tick_ms != 0 ? t.tick_ms : timing_default.tick_ms;
     return t;
@@ -111,6 +115,8 @@ static int open_members(struct node *n)
         .links_wanted = NODE_LINKS_WANTED,
         .hedge_ms = n->t.hedge_ms,
         .upgrade_ms = n->t.upgrade_ms,
+        .punch_ms = n->t.punch_ms,
+        .punch_max_ms = n->t.punch_max_ms,
         .signer = n->opt.signer,
         .life = n->life,
         .pin = n->opt.pin,
@@ -257,6 +263,7 @@ void node_close(struct node *n)
     free(n->dht.memory);
     free(n->members_memory);
     free(n->reach.probe_memory);
+    free(n->reach.meet_memory);
     free(n->data.manifest);
     free(n->scratch);
     free(n);
@@ -612,6 +619,7 @@ static void (*const on_event[EVENT_TYPE_COUNT])(struct node *,
     [EVENT_PROBED] = node_on_probe_done,
     [EVENT_RELAY] = node_on_relay,
     [EVENT_RELAY_MOVED] = node_on_relay_moved,
+    [EVENT_MET] = node_on_met,
     [EVENT_LOCAL] = on_local,
     [EVENT_MOVED] = on_moved,
 };

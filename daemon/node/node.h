@@ -59,6 +59,8 @@ struct node_timing {
     uint32_t probe_ms;     /* a PROBE is answered within this */
     uint32_t retest_ms;    /* reachability is tested again */
     uint32_t upgrade_ms;   /* between tries to do without a relay */
+    uint32_t punch_ms;     /* between two meetings with one peer, doubled, */
+    uint32_t punch_max_ms; /* at last */
     uint32_t tick_ms;      /* slow housekeeping */
 };
 
@@ -142,8 +144,9 @@ struct node_status {
 struct node_peer {
     struct peer_id id;
     bool self, in_view;
-    bool convicted;                /* this peer holds a proof that it lied */
-    bool linked, relayed, inbound; /* of a link to it; inbound: it dialled */
+    bool convicted; /* this peer holds a proof that it lied */
+    /* Of a link to it; inbound: it dialled; punched: we met at a relay. */
+    bool linked, relayed, inbound, punched;
     /* PEER_ALIVE and so on (proto/messages.h); a member that was declared lost
      * is PEER_DEAD here even while a rumour says otherwise. */
     uint8_t state;

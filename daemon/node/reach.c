@@ -20,9 +20,11 @@
 #include "proto/base/rng.h"
 
 /* A round of tests asks once; three rounds in a row are fine. */
-#define PROBE_COST          30
-#define PROBE_BURST         90
-#define PIPES_PER_PEER      64 /* a link and data with half of a view */
+#define PROBE_COST     30
+#define PROBE_BURST    90
+#define PIPES_PER_PEER 64 /* a link and data with half of a view */
+/* With each member that is behind a router, too, for the link and for data. */
+#define MEET_BURST          128
 #define RELAY_WAIT_MS       4000
 #define SETTLE_MS           5000
 #define PROBE_LIMITER_PEERS 64
@@ -31,6 +33,8 @@ int node_reach_open(struct node *n)
 {
     struct limiter_options lo = {
         .peers_max = PROBE_LIMITER_PEERS, .per_s = 1, .burst = PROBE_BURST};
+    struct limiter_options meet = {
+        .peers_max = PROBE_LIMITER_PEERS, .per_s = 1, .burst = MEET_BURST};
     struct reach_options ro = {
         .listens = n->opt.dialable,
         .seed = rng_next(&n->rng),
@@ -46,9 +50,11 @@ int node_reach_open(struct node *n)
     };
 
     n->reach.probe_memory = malloc(limiter_bytes(&lo));
-    if (n->reach.probe_memory == NULL) {
+    n->reach.meet_memory = malloc(limiter_bytes(&meet));
+    if (n->reach.probe_memory == NULL || n->reach.meet_memory == NULL) {
         return LOCO_ENOMEM;
     }
+    limiter_init(&n->reach.meet_limiter, &meet, n->reach.meet_memory);
     limiter_init(&n->reach.probe_limiter, &lo, n->reach.probe_memory);
     reach_init(&n->reach.core, &ro, n->now);
     relay_init(&n->reach.relay, &rel, n->now);
@@ -62,6 +68,9 @@ way_text(const struct node *n, int peer, const struct event_link_up *ev)
 {
     if (!id_is_zero(&ev->relay)) {
         return "through a relay";
+    }
+    if (!id_is_zero(&ev->met_at)) {
+        return "punched";
     }
     if (!ev->inbound) {
         return "dialled";
@@ -79,7 +88,7 @@ void node_reach_link_up(struct node *n,
     address_text(&ev->address, at);
     out_log(n->out, LOG_DEBUG, "linked to %s, %s: %s", text, at,
             way_text(n, peer, ev));
-    if (ev->inbound && id_is_zero(&ev->relay)) {
+    if (ev->inbound && id_is_zero(&ev->relay) && id_is_zero(&ev->met_at)) {
         reach_dialled(&n->reach.core, n->now);
     }
 }
@@ -268,7 +277,7 @@ static void join(struct node *n, const struct event_relay *ev)
     uint64_t with;
 
     if (!relay_came(&n->reach.relay, ev->request, &ev->peer, ev->token,
-                    &with)) {
+                    ev->meet, &with)) {
         refuse(n, ev->request);
         return;
     }
@@ -276,6 +285,7 @@ static void join(struct node *n, const struct event_relay *ev)
     if (a != NULL) {
         a->relay_join.request = with;
         a->relay_join.other_request = ev->request;
+        a->relay_join.meet = ev->meet;
     }
 }
 
@@ -289,11 +299,29 @@ static bool is_ours(const struct node *n, const struct peer_id *id)
     return !n->ballot.have || (p != NULL && (p->watched || p->guest));
 }
 
+/* Both ends of a meeting know what it is, and an asker has so many. */
+static bool may_meet(struct node *n, const struct event_relay *ev, int to)
+{
+    int from = members_find(&n->members, &ev->peer);
+
+    return !ev->meet ||
+           (members_meets(&n->members, from) &&
+            members_meets(&n->members, to) &&
+            limiter_take(&n->reach.meet_limiter, &ev->peer, 1, n->now));
+}
+
 void node_on_relay(struct node *n, const struct event *event)
 {
     const struct event_relay *ev = &event->relay;
     struct called msg = {.from = ev->peer};
     int to = members_find(&n->members, &ev->other);
+    struct relay_ask ask = {
+        .request = ev->request,
+        .from = &ev->peer,
+        .to = &ev->other,
+        .member = is_ours(n, &ev->peer),
+        .meet = ev->meet,
+    };
 
     if (!node_is_admitted(n, &ev->peer)) {
         refuse(n, ev->request);
@@ -303,13 +331,17 @@ void node_on_relay(struct node *n, const struct event *event)
         join(n, ev);
         return;
     }
-    if (members_linked(&n->members, to) && !members_relayed(&n->members, to)) {
-        msg.token = relay_asked(&n->reach.relay, ev->request, &ev->peer,
-                                &ev->other, is_ours(n, &ev->peer), n->now);
+    if (members_linked(&n->members, to) && !members_relayed(&n->members, to) &&
+        may_meet(n, ev, to)) {
+        msg.token = relay_asked(&n->reach.relay, &ask, n->now);
     }
     if (msg.token == 0) {
         refuse(n, ev->request);
         return;
+    }
+    if (ev->meet) {
+        memcpy(msg.address.ip, ev->from.ip, sizeof msg.address.ip);
+        msg.address.port = ev->from.port;
     }
     (void)members_send(&n->members, n->out, to, MESSAGE_CALLED, &msg);
 }
@@ -320,4 +352,9 @@ void node_on_relay_moved(struct node *n, const struct event *event)
 
     relay_moved(&n->reach.relay, ev->request, ev->n_bytes, ev->rc != 0, n->now);
     n->reach.relay_ms = n->now; /* is the budget spent? */
+}
+
+void node_on_met(struct node *n, const struct event *event)
+{
+    members_on_met(&n->members, &event->met, n->now, n->out);
 }

@@ -34,6 +34,8 @@ struct node_reach {
     uint64_t relay_ms;
     struct limiter probe_limiter;
     void *probe_memory;
+    struct limiter meet_limiter; /* meetings that one peer asks for */
+    void *meet_memory;
     uint64_t probe_name;
     struct node_probe probes[NODE_PROBES_MAX];
     uint64_t probes_refused;
@@ -47,6 +49,8 @@ void node_reach_advance(struct node *n);
 void node_on_probe_done(struct node *n, const struct event *event);
 void node_on_relay(struct node *n, const struct event *event);
 void node_on_relay_moved(struct node *n, const struct event *event);
+/* A relay says where another peer is seen, with which we are to meet. */
+void node_on_met(struct node *n, const struct event *event);
 /* A peer says where it sees us. */
 void node_on_observed(struct node *n, const struct msg_address *at);
 void node_on_mapped(struct node *n, const struct local_event *e);

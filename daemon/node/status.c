@@ -303,8 +303,9 @@ static void reach_of(const struct node *n, struct node_status *s)
 
         if (l->used && !l->closing) {
             s->links_relayed += l->relayed;
-            s->links_accepted += !l->relayed && l->inbound;
-            s->links_dialled += !l->relayed && !l->inbound;
+            s->links_punched += l->punched;
+            s->links_accepted += !l->relayed && !l->punched && l->inbound;
+            s->links_dialled += !l->relayed && !l->punched && !l->inbound;
         }
     }
 }

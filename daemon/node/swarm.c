@@ -63,6 +63,7 @@ static void fill_link(const struct node *n, int row, struct node_peer *o)
             o->linked = true;
             o->relayed = l->relayed;
             o->inbound = l->inbound;
+            o->punched = l->punched;
             if (!l->relayed) {
                 return;
             }

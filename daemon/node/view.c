@@ -71,7 +71,7 @@ void node_on_hello(struct node *n, int peer, const struct hello *m)
     node_on_observed(n, &m->observed);
     memcpy(p->sees_us, m->observed.ip, sizeof p->sees_us);
     p->version = m->newest < n->opt.newest ? m->newest : n->opt.newest;
-    p->features = m->features & n->opt.features;
+    members_features(&n->members, peer, m->features & n->opt.features);
     if (p->life != 0 && p->life != m->life) {
         p->has_beat = false;
         if (at >= 0 && !(n->ballot.lost >> at & 1)) {

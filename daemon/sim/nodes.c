@@ -116,6 +116,7 @@ void sim_start(struct sim *s, uint32_t peer)
             s->lines.differ || s->lines.slow_line ? (uint32_t)s->rounds + 1 : 0,
         .listen_port = world_address(s->world, peer).port,
         .relay_bytes_per_hour = 1 << 30,
+        .features = HELLO_FEATURES,
         .seed = rng_mix(words, 4),
         .time_scale = 1,
     };
@@ -794,7 +795,7 @@ static void check_nat(struct sim *s)
     uint32_t n_nat = 0, relayed = 0;
 
     for (uint32_t q = 0; q < s->n && s->nat; q++) {
-        bool nat = world_nat(s->world, q);
+        bool nat = world_nat(s->world, q) != WORLD_OPEN;
 
         n_nat += nat;
         if (!world_alive(s->world, q)) {
@@ -880,6 +881,7 @@ static int run_once(const struct sim_options *opt,
         run(s);
         check_spins(s);
         check_nat(s);
+        sim_nat_judge(s, result);
         check_quiet(s);
         check_blame(s);
         check_map(s);

@@ -577,7 +577,7 @@ static void setup_poison(struct sim *s)
 static void setup_nat(struct sim *s)
 {
     for (uint32_t i = 2; i < s->n; i++) {
-        world_set_nat(s->world, i, true);
+        world_set_nat(s->world, i, WORLD_NAT_SYMMETRIC);
     }
     s->nat = s->quiet = true;
 }
@@ -600,7 +600,7 @@ static void open_call(void *data, uint64_t arg)
 {
     struct sim *s = data;
 
-    world_set_nat(s->world, (uint32_t)arg, false);
+    world_set_nat(s->world, (uint32_t)arg, WORLD_OPEN);
     sim_fault(s);
 }
 
@@ -749,6 +749,10 @@ const struct scenario scenarios[] = {
     {"nat-relay-dies",
      "as nat, and one of the two public peers dies and comes back", 6, 20, NULL,
      setup_nat_relay_dies, false},
+    {"nat-punch",
+     "all but two peers are behind NAT, some of which let two that meet "
+     "through",
+     6, 80, NULL, setup_nat_punch, false},
     {"nat-opens", "a relayed pair can connect directly after some time", 4, 400,
      NULL, setup_nat_opens, false},
     {"links", "some edges are eight times slower than others", 6, 30,

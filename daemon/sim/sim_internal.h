@@ -45,6 +45,7 @@ struct sim {
     bool quiet;                /* no fault: no attempt may fail */
     bool nat;                  /* some cannot be dialled: see check_nat() */
     bool direct;               /* in the end no link goes through a relay */
+    bool punch;                /* some of them can meet: scenarios_nat.c */
     uint32_t starters;         /* peers that start by themselves */
     uint32_t need;             /* peers that must finish; 0: all live */
     uint64_t restart_after_ms; /* a killed peer comes back; 0: never */
@@ -260,6 +261,10 @@ void check_invited(struct sim *s);
 void sim_admit(const struct sim *s, uint32_t peer, struct node_options *o);
 /* Whether it is right that it stops with a code that is not 0. */
 bool sim_may_stop(struct sim *s, uint32_t peer, int rc);
+
+/* scenarios_nat.c */
+void setup_nat_punch(struct sim *s);
+void sim_nat_judge(struct sim *s, struct sim_result *r);
 
 /* scenarios_twin.c */
 void options_twin(struct sim *s);

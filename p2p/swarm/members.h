@@ -32,8 +32,8 @@
  *
  * A peer is reached directly. If it cannot be dialled, we ask a common
  * neighbour to tell it to dial us (CALL). If neither can dial the other, both
- * use a relay. members_reach.c does this; data connections go the same way as
- * the link.
+ * use a relay, and try to meet there (members_punch.c). members_reach.c does
+ * this; data connections go the same way as the link.
  *
  * When this process slept (SIGSTOP, suspend), silence proves nothing:
  * members_gap() restarts every timer.
@@ -80,13 +80,15 @@ struct members_options {
                               are looked for, too */
     uint32_t hedge_ms;     /* a dial without answer: try other ways too */
     uint32_t upgrade_ms;   /* between tries to do without the relay */
+    uint32_t punch_ms;     /* between two meetings with one peer (0: none), */
+    uint32_t punch_max_ms; /* doubled up to this */
     struct signer signer;  /* for FORWARD; sign NULL: none is sent */
     uint64_t life;         /* of this process */
     struct peer_id pin;    /* the bootstrap's expected id; zero: any */
     uint16_t port;         /* that others can dial; 0: none */
 };
 
-/* Connections because of CALLED, in a window (members_called.c). */
+/* Connections because of CALLED or a meeting, in a window. */
 struct members_calls {
     uint64_t since_ms;
     uint32_t n;
@@ -104,6 +106,13 @@ struct member_way {
     uint64_t bulk_called_ms; /* when it last asked us for a data connection */
     uint32_t relay_backoff_ms;
     struct members_calls calls;
+    /* Meetings (members_punch.c). */
+    bool meeting; /* we asked for one, which is under way */
+    uint32_t punch_backoff_ms;
+    uint64_t punch_at_ms;
+    struct members_calls meets; /* at which it was seen somewhere */
+    struct address seen;        /* there, last, */
+    bool dialled;     /* and dialled there; how that ended we know not */
     const char *data; /* how data went to it last: static text, for the log */
 };
 
@@ -177,8 +186,9 @@ struct members_link {
     bool closing;
     bool inbound; /* the peer dialled */
     bool relayed;
-    struct peer_id relay;
-    struct address from; /* inbound */
+    bool punched;         /* direct, by a meeting */
+    struct peer_id relay; /* of these two: through whom, or where */
+    struct address from;  /* where the peer is; relayed: nowhere */
     uint32_t link;
     int peer;
     uint64_t since_ms;
@@ -318,7 +328,7 @@ struct members {
     struct members_rumour rumours[MEMBERS_RUMOURS_MAX];
     struct members_doubt doubts[MEMBERS_DOUBTS_MAX];
     struct members_counts counts;
-    struct members_calls calls;                 /* of all that are no members */
+    struct members_calls calls, meets;          /* of all that are no members */
     struct members_seen seen[MEMBERS_SEEN_MAX]; /* sets of WAYS, by id */
     uint32_t n_noted;
     struct members_link links[LINKS_MAX];
@@ -550,14 +560,29 @@ void members_on_called(struct members *m,
                        uint64_t now_ms,
                        struct out *out);
 
+/* EVENT_MET: dial it there, or not. */
+void members_on_met(struct members *m,
+                    const struct event_met *met,
+                    uint64_t now_ms,
+                    struct out *out);
+
+/* What that peer and we both know, as HELLO says. */
+void members_features(struct members *m, int peer, uint32_t bits);
+
+/* A linked peer that knows meetings. */
+bool members_meets(const struct members *m, int peer);
+
+/* The link that is used came about by a meeting. */
+bool members_punched(struct members *m, int peer);
+
 /* Somebody of the run was heard at this address of the LAN. */
 void members_nearby(struct members *m,
                     const struct address *address,
                     uint64_t now_ms);
 
-/* Neither of the two (rows; MEMBERS_NONE: oneself) can be dialled, as they say:
- * what they exchange goes through a relay. Rings go around such a pair. */
-bool members_apart(const struct members *m, int a, int b);
+/* What these two exchange goes through a relay, as far as is known here (rows;
+ * MEMBERS_NONE: oneself). Rings go around such a pair. */
+bool members_apart(struct members *m, int a, int b);
 
 /* Members of the view and guests without a link, for neither side can be
  * dialled; *relays: linked peers that carry connections for others now. */

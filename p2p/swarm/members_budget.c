@@ -250,10 +250,27 @@ static struct members_dialled *dialled_take(struct members *m)
     return d;
 }
 
+bool members_may_dial_at(struct members *m, const struct address *a)
+{
+    struct members_dialled *d = dialled_at(m, a);
+
+    if ((d != NULL && m->now_ms < d->until_ms) ||
+        n_unanswered(m, a) >= UNANSWERED_MAX ||
+        !budget_take(&m->strangers.budget, BUDGET_DIALS, m->now_ms)) {
+        m->counts.stranger_dials++;
+        return false;
+    }
+    d = d != NULL ? d : dialled_take(m);
+    d->address = *a;
+    d->at_ms = m->now_ms;
+    d->until_ms = m->now_ms + REDIAL_MS;
+    d->up = false;
+    return true;
+}
+
 bool members_may_dial(struct members *m, int peer)
 {
     const struct member *p = &m->peers[peer];
-    struct members_dialled *d;
 
     if (!p->hearsay && (p->guest || is_ours(m, p))) {
         return true;
@@ -261,28 +278,20 @@ bool members_may_dial(struct members *m, int peer)
     if (members_waits(m, peer, &p->address)) {
         return false;
     }
-    if (address_eq(&p->address, &p->met)) {
-        return true;
-    }
-    d = dialled_at(m, &p->address);
-    if ((d != NULL && m->now_ms < d->until_ms) ||
-        n_unanswered(m, &p->address) >= UNANSWERED_MAX ||
-        !budget_take(&m->strangers.budget, BUDGET_DIALS, m->now_ms)) {
-        m->counts.stranger_dials++;
-        return false;
-    }
-    d = d != NULL ? d : dialled_take(m);
-    d->address = p->address;
-    d->at_ms = m->now_ms;
-    d->until_ms = m->now_ms + REDIAL_MS;
-    d->up = false;
-    return true;
+    return address_eq(&p->address, &p->met) ||
+           members_may_dial_at(m, &p->address);
 }
 
 void members_dialled(struct members *m, uint64_t request, bool up)
 {
-    struct members_dialled *d =
-        request < m->n_peers ? dialled_at(m, &m->peers[request].address) : NULL;
+    if (request < m->n_peers) {
+        members_dialled_at(m, &m->peers[request].address, up);
+    }
+}
+
+void members_dialled_at(struct members *m, const struct address *a, bool up)
+{
+    struct members_dialled *d = dialled_at(m, a);
 
     if (d == NULL || m->now_ms - d->at_ms >= REDIAL_MS) {
         return;

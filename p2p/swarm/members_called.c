@@ -7,6 +7,8 @@
  *   - a member of the view has CALLED_OF_MEMBER connections in CALLED_MS, which
  *     is each other member once; all others together have CALLED_OF_OTHERS.
  * What is over that is counted and dropped: the caller calls again every 2 s.
+ * Who is called to a meeting comes only for a peer that has a link to it
+ * already, through a relay or by a meeting: members_punch.c.
  */
 #include "p2p/swarm/members_internal.h"
 
@@ -18,9 +20,12 @@
 #define CALLED_OF_MEMBER 64
 #define CALLED_OF_OTHERS 16
 
-static bool take(struct members_calls *c, uint32_t most, uint64_t now_ms)
+bool members_take(struct members_calls *c,
+                  uint32_t most,
+                  uint32_t window_ms,
+                  uint64_t now_ms)
 {
-    if (c->n == 0 || now_ms - c->since_ms >= CALLED_MS) {
+    if (c->n == 0 || now_ms - c->since_ms >= window_ms) {
         *c = (struct members_calls){.since_ms = now_ms};
     }
     c->n++;
@@ -32,8 +37,9 @@ static bool within_budget(struct members *m, int peer, uint64_t now_ms)
     struct member *p = &m->peers[peer];
     bool member = p->watched || p->named;
 
-    if (member ? take(&p->way.calls, CALLED_OF_MEMBER, now_ms)
-               : take(&m->calls, CALLED_OF_OTHERS, now_ms)) {
+    if (member
+            ? members_take(&p->way.calls, CALLED_OF_MEMBER, CALLED_MS, now_ms)
+            : members_take(&m->calls, CALLED_OF_OTHERS, CALLED_MS, now_ms)) {
         return true;
     }
     m->counts.refused++;
@@ -52,17 +58,34 @@ static void come(const struct members *m,
         a->relay_come.address = m->peers[relay].address;
         a->relay_come.peer = msg->from;
         a->relay_come.token = msg->token;
+        a->relay_come.meet = msg->address.port != 0;
     }
+}
+
+static const struct address *named(const struct called *msg, struct address *a)
+{
+    *a = (struct address){.port = msg->address.port};
+    memcpy(a->ip, msg->address.ip, sizeof a->ip);
+    return a;
 }
 
 /* The address of the caller, if the peer may name that one. */
 static bool
 names(const struct member *by, const struct called *msg, struct address *a)
 {
-    *a = (struct address){.port = msg->address.port};
-    memcpy(a->ip, msg->address.ip, sizeof a->ip);
+    (void)named(msg, a);
     return a->port != 0 &&
            (reach_is_global(a) || !reach_is_global(&by->address));
+}
+
+/* Whether we come to that meeting. */
+static bool comes(struct members *m, int by, int row, const struct address *a)
+{
+    const struct members_link *l =
+        row == MEMBERS_NONE ? NULL : members_link_of_peer(m, row);
+
+    return l != NULL && (l->relayed || l->punched) && members_meets(m, row) &&
+           members_meets(m, by) && members_may_name(&m->peers[by], a);
 }
 
 void members_on_called(struct members *m,
@@ -79,7 +102,8 @@ void members_on_called(struct members *m,
         return;
     }
     if (msg->token != 0) {
-        if (within_budget(m, peer, now_ms)) {
+        if ((msg->address.port == 0 || comes(m, peer, row, named(msg, &a))) &&
+            within_budget(m, peer, now_ms)) {
             come(m, peer, msg, out);
         }
         return;

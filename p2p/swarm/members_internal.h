@@ -13,6 +13,8 @@
  *   members_strangers.c  links of strangers
  *   members_budget.c   what strangers may cost
  *   members_reach.c    who cannot be dialled: calls, relays, the LAN
+ *   members_punch.c    direct links between two of these
+ *   members_called.c   who may have us dial somebody
  */
 #ifndef LOCO_P2P_SWARM_MEMBERS_INTERNAL_H
 #define LOCO_P2P_SWARM_MEMBERS_INTERNAL_H
@@ -125,6 +127,9 @@ void members_trust_tick(struct members *m, struct out *out);
 bool members_may_dial(struct members *m, int peer);
 /* How such a dial ended; nothing for another one. */
 void members_dialled(struct members *m, uint64_t request, bool up);
+/* The same for an address that somebody named just now. */
+bool members_may_dial_at(struct members *m, const struct address *a);
+void members_dialled_at(struct members *m, const struct address *a, bool up);
 
 /* Whether strangers from there, or this one, are not let in yet. */
 bool members_waits(const struct members *m,
@@ -248,6 +253,7 @@ bool members_dial_refused(int rc);
 #define REQUEST_BOOTSTRAP (1ULL << 32) /* from here: bootstrap addresses */
 #define REQUEST_RELAY     (2ULL << 32) /* from here: rows, through a relay */
 #define REQUEST_NEARBY    (3ULL << 32) /* from here: addresses of the LAN */
+#define REQUEST_PUNCH     (4ULL << 32) /* from here: rows, by a meeting */
 /* Dial this row now; false: it is being dialled, or cannot be. */
 bool members_dial_row(struct members *m, int peer, struct out *out);
 
@@ -277,10 +283,37 @@ void members_upgrade_due(struct members *m,
 
 void members_nearby_due(struct members *m, uint64_t now_ms, struct out *out);
 
+/* Whether `row` is linked directly and would carry bytes to `peer`. */
+bool members_serves(struct members *m, int row, int peer);
+
 /* A dial of these numbers has ended; false: not one of ours. */
 bool members_way_done(struct members *m,
                       uint64_t request,
                       bool up,
                       uint64_t now_ms);
+
+/* ---- members_punch.c -------------------------------------------------- */
+
+/* Try to do without the relay of a peer that cannot be dialled either. */
+void members_punch_due(struct members *m,
+                       int peer,
+                       uint64_t now_ms,
+                       struct out *out);
+/* That has ended. */
+void members_punch_done(struct members *m, int peer, bool up, uint64_t now_ms);
+
+/* Where to meet a peer again whose link came about so; MEMBERS_NONE. */
+int members_meet_at(struct members *m, int peer);
+
+/* Whether it may have us dial there, at a meeting. */
+bool members_may_name(const struct member *by, const struct address *a);
+
+/* ---- members_called.c ------------------------------------------------- */
+
+/* One more in this window; false: too many. */
+bool members_take(struct members_calls *c,
+                  uint32_t most,
+                  uint32_t window_ms,
+                  uint64_t now_ms);
 
 #endif

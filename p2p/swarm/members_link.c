@@ -176,7 +176,7 @@ bool members_link_up(struct members *m,
 {
     struct members_link *old, *slot;
     struct member *p;
-    bool relayed;
+    bool relayed, punched;
     int i;
 
     m->now_ms = now_ms;
@@ -187,6 +187,7 @@ bool members_link_up(struct members *m,
     }
     i = members_learn_here(m, &up->peer, &up->address, now_ms);
     relayed = !id_is_zero(&up->relay);
+    punched = !id_is_zero(&up->met_at);
     if (i != MEMBERS_NONE && relayed && m->peers[i].n_links > 0 &&
         !members_relayed(m, i)) {
         return refuse(out, up->link); /* a direct one came first */
@@ -206,7 +207,8 @@ bool members_link_up(struct members *m,
     *slot = (struct members_link){.used = true,
                                   .inbound = up->inbound,
                                   .relayed = relayed,
-                                  .relay = up->relay,
+                                  .punched = punched,
+                                  .relay = relayed ? up->relay : up->met_at,
                                   .from = up->address,
                                   .link = up->link,
                                   .peer = i,
@@ -222,6 +224,9 @@ bool members_link_up(struct members *m,
     if (old != NULL &&
         ((old->relayed && !relayed) || id_cmp(&m->opt.self, &p->id) < 0)) {
         members_hang_up(m, old, out);
+    }
+    if (punched && up->inbound) {
+        members_punch_done(m, i, true, now_ms);
     }
     if (p->way.bulk_wanted) {
         p->way.bulk_wanted = false;

@@ -11,7 +11,7 @@
  * only who told of them, and each neighbour is tried in turn. A data connection
  * takes the way of the link: how that came about says what works, in which
  * direction. A relayed link is given up for a direct one, which is looked for
- * every upgrade_ms.
+ * every upgrade_ms, or by a meeting at the relay (members_punch.c).
  *
  * What can go wrong: a neighbour lies or is gone: the next one is asked. One
  * has us dial somebody who never asked: members_called.c bounds that.
@@ -99,6 +99,11 @@ static bool serves(struct members *m, int row, int peer, bool relay)
     }
     p = &m->peers[row];
     return !relay || (p->has_beat && p->beat.relays && members_dialable(p));
+}
+
+bool members_serves(struct members *m, int row, int peer)
+{
+    return serves(m, row, peer, true);
 }
 
 static void
@@ -222,6 +227,7 @@ void members_upgrade_due(struct members *m,
         w->upgrade_at_ms = 0;
         return;
     }
+    members_punch_due(m, peer, now_ms, out);
     if (w->upgrade_at_ms == 0) {
         w->upgrade_at_ms = now_ms + m->opt.upgrade_ms;
     }
@@ -250,6 +256,12 @@ bool members_way_done(struct members *m,
                       bool up,
                       uint64_t now_ms)
 {
+    if (request >= REQUEST_PUNCH) {
+        if (request - REQUEST_PUNCH < m->n_peers) {
+            members_punch_done(m, (int)(request - REQUEST_PUNCH), up, now_ms);
+        }
+        return true;
+    }
     if (request >= REQUEST_NEARBY) {
         uint64_t k = request - REQUEST_NEARBY;
 
@@ -283,17 +295,29 @@ bool members_way_done(struct members *m,
 
 /* ---- data connections --------------------------------------------------- */
 
-static void bulk_open(const struct member *p,
-                      const struct address *address,
-                      const struct peer_id *relay,
-                      struct out *out)
+static void bulk_open(const struct member *p, struct out *out)
 {
     struct action *a = out_add(out, ACTION_BULK_OPEN);
 
     if (a != NULL) {
         a->bulk_open.peer = p->id;
-        a->bulk_open.address = *address;
-        a->bulk_open.relay = *relay;
+        a->bulk_open.address = p->address;
+        a->bulk_open.relay = nobody;
+    }
+}
+
+/* Through that row, or (`meet`) after a meeting there. */
+static void
+bulk_over(struct members *m, int peer, int via, bool meet, struct out *out)
+{
+    struct action *a =
+        via == MEMBERS_NONE ? NULL : out_add(out, ACTION_BULK_OPEN);
+
+    if (a != NULL) {
+        a->bulk_open.peer = m->peers[peer].id;
+        a->bulk_open.address = m->peers[via].address;
+        a->bulk_open.relay = m->peers[via].id;
+        a->bulk_open.meet = meet;
     }
 }
 
@@ -314,7 +338,7 @@ void members_bulk_open(struct members *m, struct out *out, int peer)
     const struct members_link *l =
         peer == MEMBERS_NONE ? NULL : members_link_of_peer(m, peer);
     struct member *p;
-    int relay;
+    int via;
 
     if (peer == MEMBERS_NONE) {
         return;
@@ -323,22 +347,26 @@ void members_bulk_open(struct members *m, struct out *out, int peer)
     if (l == NULL) { /* the link will show the way */
         p->way.bulk_wanted = true;
         if (reach_is_dialable(p->way.reach)) {
-            bulk_open(p, &p->address, &nobody, out);
+            bulk_open(p, out);
         }
         return;
     }
     if (l->relayed) {
-        relay = members_find(m, &l->relay);
         say_way(p, "relayed", out);
-        if (relay != MEMBERS_NONE) {
-            bulk_open(p, &m->peers[relay].address, &l->relay, out);
-        }
+        bulk_over(m, peer, members_find(m, &l->relay), false, out);
+        return;
+    }
+    if (l->punched) {
+        say_way(p, "punched", out);
+        via = members_meet_at(m, peer);
+        bulk_over(m, peer, via != MEMBERS_NONE ? via : pick_via(m, peer, true),
+                  true, out);
         return;
     }
     /* Who dialled can dial again; who was dialled may be behind a NAT. */
     if (!l->inbound || members_dialable(p)) {
         say_way(p, "direct", out);
-        bulk_open(p, &p->address, &nobody, out);
+        bulk_open(p, out);
     }
     if (l->inbound && !reach_is_dialable(p->way.reach)) {
         say_way(p, "reversed", out);
@@ -357,7 +385,7 @@ static void called_by(
     if (bulk && !members_relayed(m, peer) &&
         now_ms - p->way.bulk_called_ms >= BULK_CALLED_MS) {
         p->way.bulk_called_ms = now_ms;
-        bulk_open(p, &p->address, &nobody, out);
+        bulk_open(p, out);
     } else if (!bulk && members_relayed(m, peer)) {
         p->way.reach = REACH_UNKNOWN; /* it thinks so */
         p->way.upgrade_at_ms = now_ms;
@@ -390,14 +418,22 @@ void members_on_call(struct members *m,
     (void)members_send(m, out, to, MESSAGE_CALLED, &on);
 }
 
-bool members_apart(const struct members *m, int a, int b)
+/* Of two others: who says RESTRICTED has no link through a relay. */
+bool members_apart(struct members *m, int a, int b)
 {
-    unsigned of_a =
-        a == MEMBERS_NONE ? (unsigned)m->reach : m->peers[a].way.reach;
-    unsigned of_b =
-        b == MEMBERS_NONE ? (unsigned)m->reach : m->peers[b].way.reach;
+    int peer = a == MEMBERS_NONE ? b : a;
+    const struct members_link *l;
 
-    return undialable(of_a) && undialable(of_b);
+    if (a != MEMBERS_NONE && b != MEMBERS_NONE) {
+        return m->peers[a].way.reach == REACH_RELAYED &&
+               m->peers[b].way.reach == REACH_RELAYED;
+    }
+    if (peer == MEMBERS_NONE || !undialable(m->reach) ||
+        !undialable(m->peers[peer].way.reach)) {
+        return false;
+    }
+    l = members_link_of_peer(m, peer);
+    return l == NULL || l->relayed;
 }
 
 uint32_t members_n_apart(struct members *m, uint32_t *relays)

@@ -1,5 +1,6 @@
 /* relay.c - see relay.h. A row is CALLING from the asker's request until the
- * other end came or wait_ms passed, OPEN until the shell says it is over. */
+ * other end came or wait_ms passed, OPEN until the shell says it is over; a
+ * meeting is over when the other end came. */
 #include "p2p/swarm/relay.h"
 
 #include <string.h>
@@ -99,31 +100,28 @@ static bool has_foreign_room(const struct relay *r)
     return n < RELAY_FOREIGN_MAX && !r->foreign.spent;
 }
 
-uint64_t relay_asked(struct relay *r,
-                     uint64_t request,
-                     const struct peer_id *from,
-                     const struct peer_id *to,
-                     bool member,
-                     uint64_t now_ms)
+uint64_t
+relay_asked(struct relay *r, const struct relay_ask *ask, uint64_t now_ms)
 {
     struct relay_pipe *p = free_row(r);
 
     fill(r, now_ms);
-    if (p == NULL || !relay_willing(r) || id_eq(from, to) ||
-        n_of(r, from) >= r->opt.pipes_per_peer ||
-        n_of(r, to) >= r->opt.pipes_per_peer ||
-        (!member && !has_foreign_room(r))) {
+    if (p == NULL || !relay_willing(r) || id_eq(ask->from, ask->to) ||
+        n_of(r, ask->from) >= r->opt.pipes_per_peer ||
+        n_of(r, ask->to) >= r->opt.pipes_per_peer ||
+        (!ask->member && !has_foreign_room(r))) {
         r->n_refused++;
         return 0;
     }
     *p = (struct relay_pipe){
         .state = RELAY_CALLING,
-        .request = request,
+        .request = ask->request,
         .token = rng_next(&r->rng) | 1,
         .since_ms = now_ms,
-        .from = *from,
-        .to = *to,
-        .foreign = !member,
+        .from = *ask->from,
+        .to = *ask->to,
+        .foreign = !ask->member,
+        .meet = ask->meet,
     };
     return p->token;
 }
@@ -132,16 +130,20 @@ bool relay_came(struct relay *r,
                 uint64_t request,
                 const struct peer_id *peer,
                 uint64_t token,
+                bool meet,
                 uint64_t *with)
 {
     for (int i = 0; i < RELAY_PIPES_MAX; i++) {
         struct relay_pipe *p = &r->pipes[i];
 
-        if (p->state == RELAY_CALLING && p->token == token &&
+        if (p->state == RELAY_CALLING && p->token == token && p->meet == meet &&
             id_eq(&p->to, peer)) {
             p->state = RELAY_OPEN;
             p->other_request = request;
             *with = p->request;
+            if (meet) {
+                memset(p, 0, sizeof *p);
+            }
             return true;
         }
     }

@@ -11,6 +11,10 @@
  * is there again. Beside it there are limits on pipes in all and per peer; the
  * rate per second is the shell's.
  *
+ * A *meeting* is the same without bytes: when both are there each is told where
+ * we see the other, so that they can dial each other at once, and the row is
+ * free again.
+ *
  * Strangers: ids are free, so what is asked for by peers that are no members of
  * the view has bounds of its own, all together: RELAY_FOREIGN_MAX pipes, and
  * half of the bytes. When those are spent only their pipes close.
@@ -45,6 +49,7 @@ struct relay_pipe {
     uint64_t token, since_ms;
     struct peer_id from, to;
     bool foreign; /* no member asked for it */
+    bool meet;    /* nothing is carried */
 };
 
 struct relay_purse {
@@ -69,20 +74,25 @@ void relay_init(struct relay *r,
 /* Whether one more pipe would be taken. */
 bool relay_willing(const struct relay *r);
 
-/* `from`, a member of the view or not, asks for `to`, which is linked to us.
- * The token to call it with, or 0: refused. */
-uint64_t relay_asked(struct relay *r,
-                     uint64_t request,
-                     const struct peer_id *from,
-                     const struct peer_id *to,
-                     bool member,
-                     uint64_t now_ms);
+/* What somebody asks of us. */
+struct relay_ask {
+    uint64_t request;
+    const struct peer_id *from, *to; /* `to` is linked to us */
+    bool member;                     /* `from` is one of the view */
+    bool meet;
+};
 
-/* `peer` comes with a token: true and the connection to join it with. */
+/* The token to call `to` with, or 0: refused. */
+uint64_t
+relay_asked(struct relay *r, const struct relay_ask *ask, uint64_t now_ms);
+
+/* `peer` comes with a token, to be carried or to meet: true and the connection
+ * to join it with. */
 bool relay_came(struct relay *r,
                 uint64_t request,
                 const struct peer_id *peer,
                 uint64_t token,
+                bool meet,
                 uint64_t *with);
 
 /* Bytes were carried under `request`, or (ended) it is over. */

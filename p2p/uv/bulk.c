@@ -238,17 +238,33 @@ static void on_dial_up(struct conn *c)
     dial_over(c->shell, &c->expected, 0);
 }
 
-static void on_dial_fail(struct conn *c, int rc)
-{
-    dial_over(c->shell, &c->expected, rc);
-    conn_close(c);
-}
+static void on_dial_fail(struct conn *c, int rc);
 
 static const struct conn_ops dial_ops = {
     .on_up = on_dial_up,
     .on_fail = on_dial_fail,
     .on_closed = on_closed,
 };
+
+static int
+dial(struct shell *s, const struct peer_id *peer, const struct conn_way *way)
+{
+    struct conn *c;
+
+    return conn_dial_through(s, &dial_ops, CONNECTION_BULK, way, peer, &c);
+}
+
+/* Those who cannot meet have a relay that knows both. */
+static void on_dial_fail(struct conn *c, int rc)
+{
+    struct conn_way way = {.address = c->address, .relay = c->relay};
+
+    if (!c->meets || c->shell->closing ||
+        dial(c->shell, &c->expected, &way) != 0) {
+        dial_over(c->shell, &c->expected, rc);
+    }
+    conn_close(c);
+}
 
 static bool has_direct(const struct peer *p)
 {
@@ -266,8 +282,9 @@ static bool has_direct(const struct peer *p)
 void bulk_open(struct shell *s, const struct action_bulk_open *open)
 {
     struct peer *p = peer_acquire(s, &open->peer);
-    bool relayed = !id_is_zero(&open->relay);
-    struct conn *c;
+    struct conn_way way = {
+        .address = open->address, .relay = open->relay, .meet = open->meet};
+    bool relayed = !id_is_zero(&open->relay) && !open->meet;
     int rv;
 
     assert(!id_is_zero(&open->peer));
@@ -276,8 +293,7 @@ void bulk_open(struct shell *s, const struct action_bulk_open *open)
         return;
     }
     p->dialling = true;
-    rv = conn_dial_through(s, &dial_ops, CONNECTION_BULK, &open->address,
-                           &open->relay, &open->peer, 0, &c);
+    rv = dial(s, &open->peer, &way);
     if (rv != 0) {
         dial_over(s, &open->peer, rv);
     }

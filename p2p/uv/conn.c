@@ -9,6 +9,7 @@
 
 #include "p2p/uv/addr.h"
 #include "p2p/uv/conn_internal.h"
+#include "p2p/uv/punch.h"
 #include "proto/base/err.h"
 
 /* ---- ending ----------------------------------------------------------- */
@@ -45,6 +46,7 @@ void conn_close(struct conn *c)
         c->shell->stats.half_open--;
     }
     c->state = CONN_CLOSING;
+    punch_closed(c);
     handshake_wipe(&c->shake);
     shell_remove_conn(c->shell, c);
     uv_close((uv_handle_t *)&c->timer, on_handle_closed);
@@ -103,7 +105,7 @@ void conn_hang_up(struct conn *c)
 
 /* ---- making ----------------------------------------------------------- */
 
-static struct conn *
+struct conn *
 conn_new(struct shell *s, const struct conn_ops *ops, enum connection_kind kind)
 {
     struct conn *c = shell_alloc(sizeof *c);
@@ -142,33 +144,37 @@ static void on_connect(uv_connect_t *req, int status)
 int conn_dial_through(struct shell *s,
                       const struct conn_ops *ops,
                       enum connection_kind kind,
-                      const struct address *address,
-                      const struct peer_id *relay,
+                      const struct conn_way *way,
                       const struct peer_id *expected,
-                      uint64_t token,
                       struct conn **out)
 {
     struct sockaddr_storage ss;
     struct conn *c;
-    int rv;
+    int rv = 0;
 
-    if (address->port == 0) {
+    if (way->address.port == 0) {
         return LOCO_EINVAL;
     }
     if (s->stats.conns >= s->opt.conns_max) {
         return LOCO_EFULL;
     }
     c = conn_new(s, ops, kind);
-    c->address = *address;
+    c->address = way->address;
     c->expected = *expected;
-    c->relay = *relay;
-    c->token = token;
-    c->leg = id_is_zero(relay) ? LEG_DIRECT : LEG_ASKING;
+    c->relay = way->relay;
+    c->token = way->token;
+    c->meets = way->meet;
+    c->leg = id_is_zero(&way->relay) ? LEG_DIRECT : LEG_ASKING;
     conn_shake_init(c);
-    address_to_sockaddr(address, &ss);
+    address_to_sockaddr(&way->address, &ss);
     conn_set_deadline(c, s->opt.handshake_ms);
-    rv = uv_tcp_connect(&c->connect, &c->tcp, (const struct sockaddr *)&ss,
-                        on_connect);
+    if (c->meets) {
+        rv = punch_bind(c);
+    }
+    if (rv == 0) {
+        rv = uv_tcp_connect(&c->connect, &c->tcp, (const struct sockaddr *)&ss,
+                            on_connect);
+    }
     if (rv != 0) {
         c->ops = &conn_ops_none;
         conn_close(c);
@@ -185,9 +191,9 @@ int conn_dial(struct shell *s,
               const struct peer_id *expected,
               struct conn **out)
 {
-    static const struct peer_id nobody;
+    struct conn_way way = {.address = *address};
 
-    return conn_dial_through(s, ops, kind, address, &nobody, expected, 0, out);
+    return conn_dial_through(s, ops, kind, &way, expected, out);
 }
 
 static int remote_address(struct conn *c)

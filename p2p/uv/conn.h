@@ -27,7 +27,8 @@
  * whom we want, or which call we come for; when the relay answers *ready* it
  * carries bytes from then on (pipe.h), and the same socket begins anew, with
  * the handshake of the two ends. Nothing above this file sees a difference.
- * The deadline covers each leg.
+ * The deadline covers each leg. Or the relay tells the two where the other is,
+ * and they dial each other (punch.h).
  *
  * The kernel asks after 20 s of silence whether the other end is alive, so that
  * a home router does not forget the connection between two rounds. Bytes that
@@ -51,11 +52,6 @@
 #include "p2p/core.h"
 #include "p2p/link/handshake.h"
 #include "p2p/swarm/budget.h"
-
-/* Plain bytes of what is said to a relay and what it answers, section 11 of
- * PROTOCOL.md: {id[32] of whom we want, u64 token, u64 0}, {u64 0}. */
-#define RELAY_ASK_BYTES   48
-#define RELAY_READY_BYTES 8
 
 #define RECORD_HEAD_BYTES 4
 #define RECORD_MAX        (RECORD_HEAD_BYTES + NOISE_MESSAGE_MAX)
@@ -97,6 +93,7 @@ enum conn_leg {
     LEG_ASKING,  /* shaking hands with the relay */
     LEG_WAITING, /* told it what we want */
     LEG_THROUGH, /* it carries us; the ends shake hands, or are up */
+    LEG_MET,     /* it told where the other end is: punch.h */
     LEG_SERVING  /* we are the relay */
 };
 
@@ -125,6 +122,13 @@ struct conn {
     struct peer_id relay;      /* through whom; zero: directly */
     uint64_t token;            /* the call that we come for; 0: none */
     enum conn_leg leg;
+    bool meets;            /* this leg is to a meeting: punch.h */
+    uint64_t meeting;      /* its name for the core, */
+    struct address met;    /* where the other end is, */
+    uint32_t n_tries;      /* and how often it was dialled */
+    struct conn *other;    /* of a leg and its try, the other one; or NULL */
+    struct peer_id met_at; /* of a try: who told the address, */
+    uint64_t dialled_ms;   /* and when it began */
     struct handshake_hello remote; /* once up */
     struct peer *peer;             /* once up: whose bytes these are */
     enum conn_state state;
@@ -168,14 +172,18 @@ int conn_dial(struct shell *s,
 
 /* The same through `relay`, which listens at `address`. A token: we were called
  * there, and the other end (`expected`) begins; ops->on_up then finds `inbound`
- * and the kind that it wants. */
+ * and the kind that it wants. meet: the relay only introduces us. */
+struct conn_way {
+    struct address address;
+    struct peer_id relay; /* zero: none, and `address` is the peer's */
+    uint64_t token;
+    bool meet;
+};
 int conn_dial_through(struct shell *s,
                       const struct conn_ops *ops,
                       enum connection_kind kind,
-                      const struct address *address,
-                      const struct peer_id *relay,
+                      const struct conn_way *way,
                       const struct peer_id *expected,
-                      uint64_t token,
                       struct conn **out);
 
 static inline bool conn_is_relayed(const struct conn *c)

@@ -14,6 +14,11 @@ void conn_fail(struct conn *c, int rc);
 /* conn.c: conn_fail(LOCO_ETIMEOUT) then, unless the timer is stopped. */
 void conn_set_deadline(struct conn *c, uint32_t limit_ms);
 
+/* conn.c: a connection without a socket; in the shell's list. */
+struct conn *conn_new(struct shell *s,
+                      const struct conn_ops *ops,
+                      enum connection_kind kind);
+
 /* conn_shake.c: keys for a new connection; begin, once the socket is there;
  * look at what head[] holds. */
 void conn_shake_init(struct conn *c);

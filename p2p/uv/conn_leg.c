@@ -14,27 +14,28 @@
  *   a =========== handshake, then records: r only copies bytes ========== b
  *
  * Both ends then have an ordinary connection, a link or a bulk one; `relay` in
- * LINK_UP is the only difference.
+ * LINK_UP is the only difference. A leg to a meeting goes on in punch.c.
  */
 #include <string.h>
 
 #include <sodium.h>
 
+#include "p2p/link/ask.h"
 #include "p2p/uv/conn_internal.h"
-#include "proto/base/bytes.h"
-#include "proto/base/err.h"
+#include "p2p/uv/punch.h"
 
 int conn_leg_ask(struct conn *c)
 {
-    uint8_t plain[RELAY_ASK_BYTES] = {0};
-    uint8_t record[RECORD_HEAD_BYTES + RELAY_ASK_BYTES + NOISE_TAG_BYTES];
+    struct ask ask = {
+        .other = c->expected, .token = c->token, .meet = c->meets};
+    uint8_t plain[ASK_BYTES];
+    uint8_t record[RECORD_HEAD_BYTES + ASK_BYTES + NOISE_TAG_BYTES];
     int n;
 
     c->send = c->shake.noise.send;
     c->recv = c->shake.noise.recv;
     handshake_wipe(&c->shake);
-    memcpy(plain, c->expected.b, ID_BYTES);
-    put_u64(plain + ID_BYTES, c->token);
+    ask_write(&ask, plain);
     n = conn_seal(c, plain, sizeof plain, record);
     if (n < 0) {
         return n;
@@ -46,15 +47,17 @@ int conn_leg_ask(struct conn *c)
 
 int conn_leg_ready(struct conn *c)
 {
-    uint8_t plain[RELAY_READY_BYTES];
-    int n = noise_open(&c->recv, c->head + RECORD_HEAD_BYTES,
-                       sizeof plain + NOISE_TAG_BYTES, plain);
+    uint8_t plain[READY_BYTES];
+    int n;
 
+    if (c->meets) {
+        return punch_met(c);
+    }
+    n = noise_open(&c->recv, c->head + RECORD_HEAD_BYTES,
+                   sizeof plain + NOISE_TAG_BYTES, plain);
+    n = n < 0 ? n : ready_read(plain);
     if (n < 0) {
         return n;
-    }
-    if (n != (int)sizeof plain || get_u64(plain) != 0) {
-        return LOCO_EPROTO;
     }
     sodium_memzero(&c->send, sizeof c->send);
     sodium_memzero(&c->recv, sizeof c->recv);

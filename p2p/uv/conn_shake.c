@@ -6,6 +6,7 @@
 
 #include <sodium.h>
 
+#include "p2p/link/ask.h"
 #include "p2p/uv/conn_internal.h"
 #include "proto/base/bytes.h"
 #include "proto/base/err.h"
@@ -58,9 +59,9 @@ size_t conn_expects(const struct conn *c)
 {
     switch (c->leg) {
     case LEG_WAITING:
-        return RELAY_READY_BYTES + NOISE_TAG_BYTES;
+        return (c->meets ? MET_BYTES : READY_BYTES) + NOISE_TAG_BYTES;
     case LEG_SERVING:
-        return RELAY_ASK_BYTES + NOISE_TAG_BYTES;
+        return ASK_BYTES + NOISE_TAG_BYTES;
     default:
         return handshake_expects(&c->shake);
     }
@@ -129,9 +130,9 @@ static int leg_done(struct conn *c)
     if (c->leg == LEG_ASKING) {
         return conn_leg_ask(c);
     }
-    if (c->leg == LEG_THROUGH && c->inbound && kind != CONNECTION_CONTROL &&
-        kind != CONNECTION_BULK) {
-        return LOCO_EPROTO; /* one relay, no more */
+    if ((c->leg == LEG_THROUGH || c->other != NULL) && c->inbound &&
+        kind != CONNECTION_CONTROL && kind != CONNECTION_BULK) {
+        return LOCO_EPROTO; /* one relay, no more; nor by a meeting */
     }
     if (c->inbound && kind == CONNECTION_RELAY) {
         serve(c);

@@ -219,6 +219,7 @@ void link_adopt(struct conn *c)
     memcpy(up->public_key, c->remote.public_key, sizeof up->public_key);
     up->address = c->address;
     up->address.port = c->remote.listen_port;
+    up->met_at = c->met_at;
     if (conn_is_relayed(c)) {
         up->relay = c->relay;
         up->address = (struct address){0};
@@ -254,14 +255,16 @@ static const struct conn_ops dial_ops = {
 
 void link_dial(struct shell *s, const struct action_dial *dial)
 {
+    struct conn_way way = {
+        .address = dial->address, .relay = dial->relay, .meet = dial->meet};
     struct conn *c;
     int rv;
 
     if (s->stats.conns >= s->opt.conns_max) {
         (void)bulk_make_room(s);
     }
-    rv = conn_dial_through(s, &dial_ops, CONNECTION_CONTROL, &dial->address,
-                           &dial->relay, &dial->peer, 0, &c);
+    rv = conn_dial_through(s, &dial_ops, CONNECTION_CONTROL, &way, &dial->peer,
+                           &c);
     if (rv != 0) {
         dial_failed(s, dial->request, &dial->address, rv);
         return;
@@ -271,12 +274,15 @@ void link_dial(struct shell *s, const struct action_dial *dial)
 
 void link_come(struct shell *s, const struct action_relay_come *come)
 {
+    struct conn_way way = {.address = come->address,
+                           .relay = come->relay,
+                           .token = come->token,
+                           .meet = come->meet};
     struct conn *c;
 
     /* Nobody waits for the outcome but the one who called. */
-    (void)conn_dial_through(s, &conn_ops_inbound, CONNECTION_NONE,
-                            &come->address, &come->relay, &come->peer,
-                            come->token, &c);
+    (void)conn_dial_through(s, &conn_ops_inbound, CONNECTION_NONE, &way,
+                            &come->peer, &c);
 }
 
 /* ---- sending ---------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* listen.h - a listening socket that takes no more than it may.
  *
- * A *listener* owns a socket made by us (SO_REUSEADDR and SO_REUSEPORT before
- * bind, so that a dial may one day leave from the same port) and a uv_poll_t.
+ * A *listener* owns a socket made by us and a uv_poll_t.
  * libuv's own accept loop is not used: it spins when descriptors run out and
  * cannot be paused. Whom it accepts it hands to room.h. Over the rate, or out
  * of descriptors, it sleeps and the kernel's queue holds them.

@@ -143,6 +143,8 @@ void shell_options_default(struct shell_options *opt)
         .probe_ms = 3000,
         .relay_bytes_per_s = 2U << 20,
         .pipe_idle_ms = 120000,
+        .punch_ms = 4000,
+        .punch_tries = 10,
     };
     arrivals_options_default(&opt->arrivals);
 }

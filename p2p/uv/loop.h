@@ -98,6 +98,8 @@ struct shell_options {
     uint32_t probe_ms;          /* a PROBE ends within this */
     uint64_t relay_bytes_per_s; /* carried for others, all pipes together */
     uint32_t pipe_idle_ms;      /* a pipe that carries nothing is closed */
+    /* Of a meeting: how long, and how often, the other end is dialled. */
+    uint32_t punch_ms, punch_tries;
 };
 
 /* Sizes and times for a home connection. signer, run_id and rules are left
@@ -152,6 +154,7 @@ struct shell_stats {
     uint64_t actions_dropped;  /* what a step could not emit */
     uint64_t bulks_aes;        /* bulk connections that took AES, ever */
     uint64_t bytes_relayed;    /* carried between two others */
+    uint64_t punched;          /* connections by a meeting, ever */
     uint32_t pipes;            /* that carry now */
     uint32_t conns, half_open, links, bulks;
     uint32_t waiting;      /* accepted, for their turn to shake hands */

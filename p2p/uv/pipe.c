@@ -7,8 +7,8 @@
 #include <sodium.h>
 #include <utlist.h>
 
+#include "p2p/link/ask.h"
 #include "p2p/uv/conn_internal.h"
-#include "proto/base/bytes.h"
 #include "proto/base/err.h"
 
 #define FILL_MS   20
@@ -193,22 +193,21 @@ int pipe_asked(struct conn *c)
     struct shell *s = c->shell;
     struct event ev = {.type = EVENT_RELAY};
     struct pipe_end *e;
-    uint8_t plain[RELAY_ASK_BYTES];
+    uint8_t plain[ASK_BYTES];
+    struct ask ask;
     int n = noise_open(&c->recv, c->head + RECORD_HEAD_BYTES,
                        sizeof plain + NOISE_TAG_BYTES, plain);
 
-    if (n < 0) {
-        return n;
-    }
-    if (n != (int)sizeof plain || get_u64(plain + ID_BYTES + 8) != 0 ||
-        c->ops == &waiting_ops) {
-        return LOCO_EPROTO;
+    n = n < 0 ? n : ask_read(plain, &ask);
+    if (n < 0 || c->ops == &waiting_ops) {
+        return n < 0 ? n : LOCO_EPROTO;
     }
     e = shell_alloc(sizeof *e);
     memset(e, 0, offsetof(struct pipe_end, bytes));
     e->conn = c;
     e->request = ++s->pipe.n_requests;
     e->moved_ms = shell_now_ms();
+    e->meets = ask.meet;
     c->owner = e;
     c->ops = &waiting_ops;
     DL_APPEND(s->pipe.ends, e);
@@ -216,8 +215,10 @@ int pipe_asked(struct conn *c)
     conn_set_deadline(c, s->opt.handshake_ms);
     ev.relay.request = e->request;
     ev.relay.peer = c->remote.id;
-    memcpy(ev.relay.other.b, plain, ID_BYTES);
-    ev.relay.token = get_u64(plain + ID_BYTES);
+    ev.relay.other = ask.other;
+    ev.relay.token = ask.token;
+    ev.relay.meet = ask.meet;
+    ev.relay.from = c->address;
     shell_note(s, &ev);
     return 0;
 }
@@ -226,10 +227,12 @@ int pipe_asked(struct conn *c)
 static int carry(struct pipe_end *e)
 {
     struct conn *c = e->conn;
-    uint8_t plain[RELAY_READY_BYTES] = {0};
-    uint8_t record[RECORD_HEAD_BYTES + RELAY_READY_BYTES + NOISE_TAG_BYTES];
-    int n = conn_seal(c, plain, sizeof plain, record);
+    uint8_t plain[READY_BYTES];
+    uint8_t record[RECORD_HEAD_BYTES + READY_BYTES + NOISE_TAG_BYTES];
+    int n;
 
+    ready_write(plain);
+    n = conn_seal(c, plain, sizeof plain, record);
     n = n < 0 ? n : conn_write_copy(c, record, (size_t)n);
     if (n < 0) {
         return n;
@@ -243,7 +246,35 @@ static int carry(struct pipe_end *e)
     return 0;
 }
 
+/* Tell one end where the other one is. It closes when it has dialled that. */
+static int introduce(struct pipe_end *e, const struct pipe_end *other)
+{
+    struct conn *c = e->conn;
+    struct met met = {.port = other->conn->address.port};
+    uint8_t plain[MET_BYTES];
+    uint8_t record[RECORD_HEAD_BYTES + MET_BYTES + NOISE_TAG_BYTES];
+    int n;
+
+    memcpy(met.ip, other->conn->address.ip, sizeof met.ip);
+    met_write(&met, plain);
+    n = conn_seal(c, plain, sizeof plain, record);
+    n = n < 0 ? n : conn_write_copy(c, record, (size_t)n);
+    if (n < 0) {
+        return n;
+    }
+    e->told = true;
+    conn_set_deadline(c, c->shell->opt.punch_ms + c->shell->opt.linger_ms);
+    return conn_start_reading(c); /* its end is to be seen */
+}
+
 static void on_timer(uv_timer_t *timer);
+
+static bool
+is_ready(const struct pipe_end *e, const struct pipe_end *other, bool meet)
+{
+    return e != NULL && e != other && e->other == NULL && !e->told &&
+           e->meets == meet && e->conn->state == CONN_SHAKING;
+}
 
 void pipe_join(struct shell *s, const struct action_relay_join *join)
 {
@@ -252,11 +283,12 @@ void pipe_join(struct shell *s, const struct action_relay_join *join)
     struct event gone = {
         .type = EVENT_RELAY_MOVED,
         .relay_moved = {.request = join->request, .rc = LOCO_ECLOSED}};
-    bool ready = x != NULL && y != NULL && x != y && x->other == NULL &&
-                 y->other == NULL && x->conn->state == CONN_SHAKING &&
-                 y->conn->state == CONN_SHAKING;
+    bool ready = is_ready(x, y, join->meet) && is_ready(y, x, join->meet);
 
-    if (!ready || carry(x) != 0 || carry(y) != 0) {
+    if (ready && join->meet && introduce(x, y) == 0 && introduce(y, x) == 0) {
+        return;
+    }
+    if (!ready || join->meet || carry(x) != 0 || carry(y) != 0) {
         pipe_refuse(s, join->other_request);
         pipe_refuse(s, join->request);
         if (x == NULL) {

@@ -11,8 +11,10 @@
  * pipes share one token bucket of relay_bytes_per_s; a pipe that finds it empty
  * is not read until it fills. The core makes no step for bytes that are
  * carried, but one a second for what was moved (EVENT_RELAY_MOVED), so that it
- * can keep a budget for the hour. A half-closed end lingers; an error or a
- * silence of pipe_idle_ms closes both. Internal to p2p/uv; loop thread only.
+ * can keep a budget for the hour. A *meeting* carries nothing: each end is told
+ * where we see the other, and stays until it closes, or punch_ms and linger_ms.
+ * A half-closed end lingers; an error or a silence of pipe_idle_ms closes both.
+ * Internal to p2p/uv; loop thread only.
  */
 #ifndef LOCO_P2P_UV_PIPE_H
 #define LOCO_P2P_UV_PIPE_H
@@ -37,6 +39,7 @@ struct pipe_end {
     uint64_t moved;    /* since the last report, counted at the first end */
     uint64_t moved_ms; /* when something was, last */
     bool first;        /* of its pipe */
+    bool meets, told;  /* of a meeting; it knows where the other end is */
     bool busy;         /* its bytes are being written to the other end */
     bool held;         /* not read: the bucket is empty */
     bool ended;        /* it said that it has no more */

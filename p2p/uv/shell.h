@@ -27,6 +27,7 @@
 #include "p2p/uv/peer.h"
 #include "p2p/uv/pipe.h"
 #include "p2p/uv/probe.h"
+#include "p2p/uv/punch.h"
 #include "p2p/uv/room.h"
 #include "p2p/uv/spare.h"
 #include "p2p/uv/table.h"
@@ -66,6 +67,7 @@ struct shell {
     /* conn.c */
     uint8_t static_secret[NOISE_KEY_BYTES];
     struct conn *conns;
+    uint64_t n_meetings; /* punch.c */
     /* link.c */
     struct link_table links;
     /* bulk.c */

@@ -142,6 +142,9 @@ static bool execute_one(struct shell *s, const struct action *a)
     case ACTION_RELAY_REFUSE:
         pipe_refuse(s, a->relay_refuse.request);
         break;
+    case ACTION_PUNCH:
+        punch_dial(s, &a->punch);
+        break;
     case ACTION_POST_RECV:
         bulk_post(s, &a->segment);
         break;

@@ -96,10 +96,10 @@ foreach(file ${targets})
   loco_fuzz(${name} ${file})
 endforeach()
 
-# Writes the seeds of proto's targets: fuzz_corpus tests/fuzz/corpus
+# Writes the seeds of the targets of proto and p2p/link: fuzz_corpus tests/fuzz/corpus
 if(TARGET loco_proto)
   add_executable(fuzz_corpus ${LOCO_FUZZ_DIR}/make_corpus.c)
-  target_link_libraries(fuzz_corpus PRIVATE loco_daemon_jobs m)
+  target_link_libraries(fuzz_corpus PRIVATE loco_daemon_jobs loco_p2p_link m)
   set_target_properties(fuzz_corpus PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()

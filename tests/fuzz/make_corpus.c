@@ -1,4 +1,4 @@
-/* make_corpus.c - write the seeds of proto's fuzz targets.
+/* make_corpus.c - write the seeds of the fuzz targets of proto and p2p/link.
  *
  * Usage: fuzz_corpus FOLDER. FOLDER/TARGET must exist for every target below.
  * The same seeds in every run; they are small valid inputs, from which the
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "daemon/settings/run_yaml.h"
+#include "p2p/link/ask.h"
 #include "proto/dht_msg.h"
 #include "proto/frame.h"
 #include "proto/manifest.h"
@@ -215,6 +216,23 @@ static void save_text(void)
     }
 }
 
+/* What a peer says to a relay, and what it hears. */
+static void save_ask(const struct identity *id)
+{
+    struct ask ask = {.other = id->id, .token = 5};
+    struct met met = {.ip = {[10] = 0xff, 0xff, 11, 0, 3, 1}, .port = 40000};
+
+    ask_write(&ask, buf);
+    save("ask/carry", buf, ASK_BYTES);
+    ask.meet = true;
+    ask_write(&ask, buf);
+    save("ask/meet", buf, ASK_BYTES);
+    met_write(&met, buf);
+    save("ask/met", buf, MET_BYTES);
+    ready_write(buf);
+    save("ask/ready", buf, READY_BYTES);
+}
+
 /* A file that convicts, whole and cut; a round that is changed in each way. The
  * first byte is what evidence_fuzz.c makes of the rest. */
 static void save_evidence(void)
@@ -260,5 +278,6 @@ int main(int argc, char **argv)
     save_manifest(&id);
     save_text();
     save_evidence();
+    save_ask(&id);
     return 0;
 }

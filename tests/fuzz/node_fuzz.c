@@ -221,8 +221,8 @@ static void link_event(struct hand *h, struct input *in)
 static void relay_event(struct hand *h, struct input *in)
 {
     static const enum event_type types[] = {EVENT_PROBED, EVENT_RELAY,
-                                            EVENT_RELAY_MOVED};
-    struct event e = {.type = types[u8(in) % 3]};
+                                            EVENT_RELAY_MOVED, EVENT_MET};
+    struct event e = {.type = types[u8(in) % 4]};
     uint64_t request = number(in);
     int rc = u8(in) % 2 == 0 ? 0 : -30013;
     const struct peer_id *peer = &h->puppet[u8(in) % h->n_puppets].id;
@@ -232,7 +232,17 @@ static void relay_event(struct hand *h, struct input *in)
     if (e.type == EVENT_PROBED) {
         e.probed = (struct event_probed){request, rc};
     } else if (e.type == EVENT_RELAY) {
-        e.relay = (struct event_relay){request, *peer, *other, token};
+        e.relay = (struct event_relay){.request = request,
+                                       .peer = *peer,
+                                       .other = *other,
+                                       .token = token,
+                                       .meet = n_bytes % 2 == 1};
+        e.relay.from.port = (uint16_t)n_bytes;
+    } else if (e.type == EVENT_MET) {
+        e.met = (struct event_met){
+            .meeting = request, .peer = *peer, .relay = *other};
+        put_u64(e.met.address.ip + 8, token);
+        e.met.address.port = (uint16_t)n_bytes;
     } else {
         e.relay_moved = (struct event_relay_moved){request, n_bytes, rc};
     }

@@ -67,6 +67,7 @@ enum end_state { END_OPENING, END_UP, END_DOWN };
 struct link {
     uint32_t peer[2], life[2];
     uint32_t via; /* the relay's number + 1; 0: direct */
+    uint32_t met; /* where the two met, + 1; 0: nowhere */
     enum end_state end[2];
     uint64_t last_ms[2];    /* last arrival planned at that side: FIFO */
     struct entry_list held; /* arrived while cut */
@@ -113,7 +114,13 @@ struct post {
     struct post *next;
 };
 
-enum carry_state { CARRY_COMING, CARRY_WAITING, CARRY_JOINED, CARRY_OVER };
+enum carry_state {
+    CARRY_COMING,
+    CARRY_WAITING,
+    CARRY_JOINED,
+    CARRY_MET,
+    CARRY_OVER
+};
 
 /* A connection to a relay, see sim/world/relay.c. */
 struct carry {
@@ -123,7 +130,9 @@ struct carry {
     uint32_t other; /* the end that it wants, or was called by */
     uint64_t token; /* 0: it asks */
     bool bulk;
-    uint64_t request; /* of the DIAL */
+    bool meet, dialled; /* a meeting; this end dials the other */
+    uint64_t pair;      /* met: the name of the other end's */
+    uint64_t request;   /* of the DIAL */
     struct address address;
     uint32_t link; /* joined: its index */
 };
@@ -133,7 +142,7 @@ struct world_peer {
     struct address address;
     struct core core;
     bool alive, frozen, fail_save;
-    bool nat; /* nobody can dial it */
+    enum world_nat nat; /* nobody can dial it */
     uint32_t life, group;
     uint64_t armed_ms;
     uint64_t line_until_ms;     /* it is taking data until then */
@@ -214,7 +223,7 @@ void link_on_cut(struct world *w);
 void link_on_heal(struct world *w);
 void link_free(struct world *w);
 
-/* A link between the ends of a carry; both are told. */
+/* A link between the ends of a carry, or of a meeting; both are told. */
 uint32_t link_through(struct world *w, const struct carry *c);
 void link_drop(struct world *w, uint32_t link);
 
@@ -233,6 +242,9 @@ void relay_join(struct world *w,
                 uint32_t peer,
                 const struct action_relay_join *join);
 void relay_refuse(struct world *w, uint32_t peer, uint64_t request);
+void relay_punch(struct world *w,
+                 uint32_t peer,
+                 const struct action_punch *punch);
 void relay_on_entry(struct world *w, const struct entry *e);
 void relay_link_gone(struct world *w, uint32_t link);
 void relay_peer_died(struct world *w, uint32_t peer);

@@ -148,6 +148,9 @@ static void on_link_up(struct world *w, const struct entry *e)
                                       .address = other->address}};
     const struct dial *d = e->ptr;
 
+    if (l->met != 0) {
+        event.link_up.met_at = w->peers[l->met - 1].identity.id;
+    }
     if (l->via != 0) {
         event.link_up.relay = w->peers[l->via - 1].identity.id;
         event.link_up.address = (struct address){0};
@@ -364,9 +367,17 @@ uint32_t link_through(struct world *w, const struct carry *c)
                        .started_ms = w->now_ms,
                        .address = c->address};
     link = link_new(w, d);
-    w->links[link].via = c->relay + 1;
-    link_up_at(w, link, 0, w->now_ms + world_latency(w, c->relay, c->end), d);
-    link_up_at(w, link, 1, w->now_ms + world_latency(w, c->relay, c->other),
+    if (c->meet) {
+        w->links[link].met = c->relay + 1;
+    } else {
+        w->links[link].via = c->relay + 1;
+    }
+    link_up_at(
+        w, link, 0,
+        w->now_ms + world_latency(w, c->meet ? c->other : c->relay, c->end), d);
+    link_up_at(w, link, 1,
+               w->now_ms +
+                   world_latency(w, c->meet ? c->end : c->relay, c->other),
                NULL);
     return link;
 }

@@ -4,7 +4,9 @@
  * ends after the time limit. A *carry* is one connection to a relay, of the one
  * who asks for another peer or of the one who comes because it was called; two
  * of them joined are a link or a data connection between the two ends, which
- * breaks when the relay dies or refuses it. Frozen and cut relays are not
+ * breaks when the relay dies or refuses it. Two that only meet there are told
+ * where the other is, and have a connection when both dial and both NATs are
+ * cones. Frozen and cut relays are not
  * modelled: only the two ends count for a cut.
  */
 #include "daemon/sim/world/internal.h"
@@ -16,12 +18,12 @@
 
 #define PROBE_MS 3000
 
-void world_set_nat(struct world *w, uint32_t peer, bool nat)
+void world_set_nat(struct world *w, uint32_t peer, enum world_nat nat)
 {
     w->peers[peer].nat = nat;
 }
 
-bool world_nat(const struct world *w, uint32_t peer)
+enum world_nat world_nat(const struct world *w, uint32_t peer)
 {
     return w->peers[peer].nat;
 }
@@ -100,6 +102,7 @@ void relay_dial(struct world *w, uint32_t peer, const struct action_dial *dial)
     if (c != NULL) {
         c->request = dial->request;
         c->address = dial->address;
+        c->meet = dial->meet;
     }
 }
 
@@ -112,6 +115,7 @@ void relay_bulk(struct world *w,
     if (c != NULL) {
         c->address = open->address;
         c->bulk = true;
+        c->meet = open->meet;
     }
 }
 
@@ -124,6 +128,7 @@ void relay_come(struct world *w,
     if (c != NULL) {
         c->address = come->address;
         c->token = come->token;
+        c->meet = come->meet;
     }
 }
 
@@ -174,7 +179,13 @@ static void carry_fail(struct world *w, struct carry *c, int rc)
     if (c->token != 0 || !same_life(w, c->end, c->life)) {
         return;
     }
-    if (c->bulk) {
+    if (c->bulk && c->meet) { /* the relay carries it */
+        struct action_bulk_open open = {.peer = w->peers[c->other].identity.id,
+                                        .relay = w->peers[c->relay].identity.id,
+                                        .address = c->address};
+
+        relay_bulk(w, c->end, &open);
+    } else if (c->bulk) {
         bulk_denied(w, c->end, c->other, rc);
     } else {
         world_event(w, c->end, w->now_ms, &e);
@@ -244,6 +255,75 @@ void relay_free(struct world *w)
 
 /* ---- joined ----------------------------------------------------------- */
 
+/* Where the world sees a connection come from. */
+static struct address seen_at(const struct world *w, const struct carry *c)
+{
+    struct address a = w->peers[c->end].address;
+
+    a.port = (uint16_t)(20000 + c->name % 40000);
+    return a;
+}
+
+static void tell_met(struct world *w, struct carry *c, struct carry *other)
+{
+    struct event e = {
+        .type = EVENT_MET,
+        .met = {.meeting = c->name,
+                .peer = w->peers[other->end].identity.id,
+                .relay = w->peers[c->relay].identity.id,
+                .address = seen_at(w, other)},
+    };
+
+    c->state = CARRY_MET;
+    c->pair = other->name;
+    world_event(w, c->end, w->now_ms + world_latency(w, c->relay, c->end), &e);
+}
+
+/* Both have dialled. Who asked begins. */
+static void meet(struct world *w, struct carry *x, struct carry *y)
+{
+    if (w->peers[x->end].nat == WORLD_NAT_SYMMETRIC ||
+        w->peers[y->end].nat == WORLD_NAT_SYMMETRIC ||
+        world_cut(w, x->end, y->end) || !same_life(w, x->end, x->life) ||
+        !same_life(w, y->end, y->life)) {
+        return; /* both wait until their time is over */
+    }
+    x->state = y->state = CARRY_OVER;
+    w->stats.punched++;
+    if (x->token != 0) {
+        x = y;
+    }
+    if (x->bulk) {
+        bulk_through(w, x->end, x->other);
+    } else {
+        x->link = link_through(w, x);
+    }
+}
+
+void relay_punch(struct world *w,
+                 uint32_t peer,
+                 const struct action_punch *punch)
+{
+    struct carry *c = carry_of(w, punch->meeting);
+    struct carry *other = c == NULL ? NULL : carry_of(w, c->pair);
+    struct address a;
+
+    if (c == NULL || c->end != peer || c->state != CARRY_MET || c->dialled) {
+        return;
+    }
+    if (punch->address.port == 0) {
+        carry_fail(w, c, LOCO_EINVAL);
+        return;
+    }
+    a = seen_at(w, other);
+    w->stats.punches++;
+    w->stats.nowhere += !address_eq(&a, &punch->address);
+    c->dialled = address_eq(&a, &punch->address);
+    if (c->dialled && other->dialled && other->state == CARRY_MET) {
+        meet(w, c, other);
+    }
+}
+
 void relay_join(struct world *w,
                 uint32_t peer,
                 const struct action_relay_join *join)
@@ -253,9 +333,15 @@ void relay_join(struct world *w,
 
     if (x == NULL || y == NULL || x->relay != peer || y->relay != peer ||
         x->state != CARRY_WAITING || y->state != CARRY_WAITING ||
-        x->other != y->end || y->other != x->end) {
+        x->meet != join->meet || y->meet != join->meet || x->other != y->end ||
+        y->other != x->end) {
         relay_refuse(w, peer, join->other_request);
         relay_refuse(w, peer, join->request);
+        return;
+    }
+    if (join->meet) {
+        tell_met(w, x, y);
+        tell_met(w, y, x);
         return;
     }
     y->state = CARRY_OVER;
@@ -276,11 +362,14 @@ void relay_on_entry(struct world *w, const struct entry *e)
                           .relay = {.request = c->name,
                                     .peer = w->peers[c->end].identity.id,
                                     .other = w->peers[c->other].identity.id,
-                                    .token = c->token}};
+                                    .token = c->token,
+                                    .meet = c->meet,
+                                    .from = seen_at(w, c)}};
     const struct world_peer *r = &w->peers[c->relay];
 
     if (e->b != 0) {
-        if (c->state == CARRY_COMING || c->state == CARRY_WAITING) {
+        if (c->state == CARRY_COMING || c->state == CARRY_WAITING ||
+            c->state == CARRY_MET) {
             carry_fail(w, c, LOCO_ETIMEOUT);
         }
         return;

@@ -28,6 +28,7 @@ static const struct kind event_kind[] = {
     [EVENT_RELAY] = {9, "relay"},
     [EVENT_RELAY_MOVED] = {10, "relay-moved"},
     [EVENT_LOCAL] = {11, "local"},
+    [EVENT_MET] = {12, "met"},
 };
 
 static const struct kind local_kind[] = {

@@ -407,6 +407,9 @@ static bool execute(struct world *w, uint32_t peer, const struct action *a)
     case ACTION_RELAY_REFUSE:
         relay_refuse(w, peer, a->relay_refuse.request);
         break;
+    case ACTION_PUNCH:
+        relay_punch(w, peer, &a->punch);
+        break;
     case ACTION_POST_RECV:
         world_bulk_post(w, peer, &a->segment);
         break;

@@ -136,6 +136,8 @@ struct world_stats {
     uint64_t unposted;    /* connections closed for a frame never posted */
     uint64_t nowhere;     /* dials of addresses that nobody has */
     uint64_t relayed;     /* links and data connections through a relay */
+    uint64_t punches;     /* ends of a meeting that dialled the other, */
+    uint64_t punched;     /* and connections that this made */
     uint64_t spins;       /* a core asked for ticks without end */
     uint64_t storms;      /* peers answered each other without end */
     uint32_t queue_max;   /* longest queue of sends or posts of one peer */
@@ -193,9 +195,12 @@ void world_note(struct world *w, uint32_t peer, const char *text);
 /* The last WORLD_TRACE_LINES entries, to stderr. */
 void world_print_trace(const struct world *w);
 
-/* Nobody can dial a peer behind NAT; from the start, before any dial. */
-void world_set_nat(struct world *w, uint32_t peer, bool nat);
-bool world_nat(const struct world *w, uint32_t peer);
+/* Nobody can dial a peer behind NAT; from the start, before any dial. Two that
+ * meet get through only if both NATs keep a port, whoever is at the other end
+ * (CONE). */
+enum world_nat { WORLD_OPEN, WORLD_NAT_SYMMETRIC, WORLD_NAT_CONE };
+void world_set_nat(struct world *w, uint32_t peer, enum world_nat nat);
+enum world_nat world_nat(const struct world *w, uint32_t peer);
 
 /* ---- faults ---- */
 void world_kill(struct world *w, uint32_t peer);

@@ -418,6 +418,72 @@ static void a_relay_calls_and_joins_whom_it_knows(void **state)
     hand_close(h);
 }
 
+/* What the relay says to the one that is called. */
+static struct called called_of(struct hand *h)
+{
+    struct called call = {0};
+
+    hand_check(msg_decode(&called_schema, h->last[MESSAGE_CALLED].bytes,
+                          h->last[MESSAGE_CALLED].len, &call) == 0);
+    return call;
+}
+
+static void a_relay_introduces_those_who_know_meetings(void **state)
+{
+    const struct hand_options opt = {.node = {.features = HELLO_MEETS}};
+    struct hand *h = hand_open_as(2, &opt);
+    struct hello hello = {.features = HELLO_MEETS,
+                          .oldest = PROTO_OLDEST,
+                          .newest = PROTO_NEWEST};
+    struct event ask = {.type = EVENT_RELAY};
+    struct called call;
+    uint32_t n = 0;
+
+    (void)state;
+    hand_wait(h, 5000);
+    ask.relay.peer = h->puppet[0].id;
+    ask.relay.other = h->puppet[1].id;
+    ask.relay.meet = true;
+    ask.relay.from.ip[15] = 7;
+    ask.relay.from.port = 4000;
+    ask.relay.request = 1;
+    hand_post(h, &ask); /* both are of the version before */
+    hand_drain(h, HAND_EVENTS);
+    assert_int_equal(h->n_sent[MESSAGE_CALLED], 0);
+    assert_int_equal(h->last_action[ACTION_RELAY_REFUSE].relay_refuse.request,
+                     1);
+    for (uint32_t p = 0; p < 2; p++) {
+        hello.life = h->life;
+        hand_say(h, p, MESSAGE_HELLO, &hello);
+    }
+    ask.relay.request = 2;
+    hand_post(h, &ask);
+    hand_drain(h, HAND_EVENTS);
+    call = called_of(h);
+    assert_true(call.token != 0 && call.address.port == 4000);
+    assert_int_equal(call.address.ip[15], 7);
+    ask.relay.peer = h->puppet[1].id;
+    ask.relay.other = h->puppet[0].id;
+    ask.relay.request = 3;
+    ask.relay.token = call.token;
+    hand_post(h, &ask);
+    hand_drain(h, HAND_EVENTS);
+    assert_true(h->last_action[ACTION_RELAY_JOIN].relay_join.meet);
+    assert_int_equal(h->last_action[ACTION_RELAY_JOIN].relay_join.request, 2);
+    /* One that asks without end is not heard for ever. */
+    ask.relay.token = 0;
+    for (uint64_t i = 0; i < 1000; i++) {
+        uint32_t before = h->n_sent[MESSAGE_CALLED];
+
+        ask.relay.request = 10 + i;
+        hand_post(h, &ask);
+        hand_drain(h, HAND_EVENTS);
+        n += h->n_sent[MESSAGE_CALLED] - before;
+    }
+    assert_true(n > 0 && n <= 128);
+    hand_close(h);
+}
+
 static void a_spent_relay_closes_what_it_carries(void **state)
 {
     struct hand *h = in_a_view(2);
@@ -713,6 +779,7 @@ int main(void)
         cmocka_unit_test(a_probe_goes_where_the_asker_is_and_not_often),
         cmocka_unit_test(a_node_believes_the_peers_that_it_asked),
         cmocka_unit_test(a_relay_calls_and_joins_whom_it_knows),
+        cmocka_unit_test(a_relay_introduces_those_who_know_meetings),
         cmocka_unit_test(a_spent_relay_closes_what_it_carries),
         cmocka_unit_test(a_refusal_shows_while_nobody_lets_us_in),
         cmocka_unit_test(a_mean_that_is_no_numbers_is_asked_for_once),

@@ -45,8 +45,12 @@ static int close_fixture(void **state)
 
 static uint64_t asked(struct fixture *f, uint64_t request, int from, int to)
 {
-    return relay_asked(&f->r, request, &f->peer[from], &f->peer[to], true,
-                       1000);
+    struct relay_ask ask = {.request = request,
+                            .from = &f->peer[from],
+                            .to = &f->peer[to],
+                            .member = true};
+
+    return relay_asked(&f->r, &ask, 1000);
 }
 
 static void who_was_called_is_joined_with_who_asked(void **state)
@@ -55,12 +59,32 @@ static void who_was_called_is_joined_with_who_asked(void **state)
     uint64_t token = asked(f, 1, 0, 1), with = 0;
 
     assert_true(token != 0);
-    assert_false(relay_came(&f->r, 2, &f->peer[2], token, &with)); /* another */
-    assert_false(relay_came(&f->r, 2, &f->peer[1], token + 2, &with));
-    assert_true(relay_came(&f->r, 2, &f->peer[1], token, &with));
+    assert_false(
+        relay_came(&f->r, 2, &f->peer[2], token, false, &with)); /* another */
+    assert_false(relay_came(&f->r, 2, &f->peer[1], token + 2, false, &with));
+    assert_true(relay_came(&f->r, 2, &f->peer[1], token, false, &with));
     assert_int_equal(with, 1);
-    assert_false(relay_came(&f->r, 3, &f->peer[1], token, &with)); /* again */
+    assert_false(
+        relay_came(&f->r, 3, &f->peer[1], token, false, &with)); /* again */
     assert_false(relay_next_over(&f->r, 1000 + 10 * WAIT_MS, &with));
+}
+
+static void a_meeting_is_over_when_both_were_there(void **state)
+{
+    struct fixture *f = *state;
+    struct relay_ask ask = {
+        .request = 1, .from = &f->peer[0], .to = &f->peer[1], .meet = true};
+    uint64_t token = relay_asked(&f->r, &ask, 1000), with = 0;
+
+    assert_true(token != 0);
+    /* Who comes to be carried is not who was called to meet. */
+    assert_false(relay_came(&f->r, 2, &f->peer[1], token, false, &with));
+    assert_true(relay_came(&f->r, 2, &f->peer[1], token, true, &with));
+    assert_int_equal(with, 1);
+    assert_false(relay_came(&f->r, 3, &f->peer[1], token, true, &with));
+    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
+        assert_int_equal(f->r.pipes[i].state, RELAY_FREE);
+    }
 }
 
 static void who_never_comes_is_given_up(void **state)
@@ -72,7 +96,7 @@ static void who_never_comes_is_given_up(void **state)
     assert_true(relay_next_over(&f->r, 1001 + WAIT_MS, &request));
     assert_int_equal(request, 7);
     assert_false(relay_next_over(&f->r, 1001 + WAIT_MS, &request));
-    assert_false(relay_came(&f->r, 8, &f->peer[1], token, &request));
+    assert_false(relay_came(&f->r, 8, &f->peer[1], token, false, &request));
 }
 
 static void one_peer_has_so_many_pipes(void **state)
@@ -112,7 +136,7 @@ static void a_spent_budget_closes_all_and_comes_back(void **state)
     struct fixture *f = *state;
     uint64_t token = asked(f, 1, 0, 1), request = 0;
 
-    assert_true(relay_came(&f->r, 2, &f->peer[1], token, &request));
+    assert_true(relay_came(&f->r, 2, &f->peer[1], token, false, &request));
     relay_moved(&f->r, 1, HOUR_MS - 1, false, 1000);
     assert_false(relay_next_over(&f->r, 1000, &request));
     relay_moved(&f->r, 1, 100, false, 1000);
@@ -149,8 +173,10 @@ static void a_budget_of_nothing_is_unwilling(void **state)
 
 static uint64_t foreign(struct fixture *f, uint64_t request, int from, int to)
 {
-    return relay_asked(&f->r, request, &f->peer[from], &f->peer[to], false,
-                       1000);
+    struct relay_ask ask = {
+        .request = request, .from = &f->peer[from], .to = &f->peer[to]};
+
+    return relay_asked(&f->r, &ask, 1000);
 }
 
 /* Twenty strangers and their friends ask for all that they can get. */
@@ -179,9 +205,9 @@ static void strangers_spend_half_of_the_bytes(void **state)
     struct fixture *f = *state;
     uint64_t token = foreign(f, 1, 0, 1), request = 0;
 
-    assert_true(relay_came(&f->r, 2, &f->peer[1], token, &request));
+    assert_true(relay_came(&f->r, 2, &f->peer[1], token, false, &request));
     token = asked(f, 3, 2, 3);
-    assert_true(relay_came(&f->r, 4, &f->peer[3], token, &request));
+    assert_true(relay_came(&f->r, 4, &f->peer[3], token, false, &request));
     relay_moved(&f->r, 3, HOUR_MS / 4, false, 1000);
     relay_moved(&f->r, 1, HOUR_MS / 2 - 1, false, 1000);
     assert_false(relay_next_over(&f->r, 1000, &request));
@@ -203,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(who_was_called_is_joined_with_who_asked),
+        T(a_meeting_is_over_when_both_were_there),
         T(who_never_comes_is_given_up),
         T(one_peer_has_so_many_pipes),
         T(there_are_so_many_pipes_in_all),
