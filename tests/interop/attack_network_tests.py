@@ -14,7 +14,8 @@ from swarm import PACED, SCALE, Swarm, check, wait_for
 
 SECONDS = float(os.environ.get("LOCO_ATTACK_S", "3"))
 RELAY = 4  # the kind of a connection
-REACH_PUBLIC = 1
+REACH_PUBLIC, REACH_RESTRICTED = 1, 3
+MEETS = 1  # a feature of HELLO
 
 
 def mapped(text):
@@ -316,6 +317,92 @@ def carry(p, run_id, asker, callee, tokens):
     cost.check(8)
     x.close()
     y.close()
+
+
+class LyingRelay:
+    """A peer that relays, and names whom it likes where two are to meet; a
+    second identity of its owner is linked to `p` through it."""
+
+    def __init__(self, p, run_id):
+        import peer
+        from attacker import Attacker
+        self.run_id, self.named, self.n_met = run_id, None, 0
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.other = Attacker(p.port, run_id, seed=5)
+        self.a = Attacker(p.port, run_id, seed=4)
+        self.a.link = peer.dial(p.port, self.a.maker.identity, run_id,
+                                20).initiate(
+                                    port=self.listener.getsockname()[1])
+        self.speak(self.a, reach=REACH_PUBLIC, relays=True)
+        threading.Thread(target=self.serve, daemon=True).start()
+        self.call(0, 1)
+        wait_for(lambda: self.other.link is not None, "it is linked")
+        self.speak(self.other, reach=REACH_RESTRICTED)
+
+    def speak(self, a, **changes):
+        import peer
+        threading.Thread(target=a.read, args=(a.link,), daemon=True).start()
+        a.say("HELLO", [a.life, [mapped("127.0.0.1"), 0], MEETS, peer.VERSION,
+                        peer.VERSION])
+        heartbeat_of(a)
+        says_heartbeat(a, **changes)
+
+    def call(self, port, token):
+        self.a.say("CALLED", [self.other.maker.identity.id,
+                              [mapped("127.0.0.1"), port], token])
+
+    def serve(self):
+        while True:
+            sock, _ = self.listener.accept()
+            sock.settimeout(20)
+            try:
+                self.answer(sock)
+            except (OSError, ValueError, ConnectionError):
+                sock.close()
+
+    def answer(self, sock):
+        import peer
+        c = peer.Connection(sock, self.a.maker.identity, self.run_id)
+        c.respond(kinds={RELAY})
+        meet = struct.unpack("<32sQQ", c.noise.decrypt(c.recv_record()))[2]
+        if meet:
+            self.n_met += 1
+            c.send_record(c.noise.encrypt(mapped("127.0.0.1")
+                                          + struct.pack("<H", self.named())
+                                          + bytes(6)))
+            return
+        c.send_record(c.noise.encrypt(bytes(8)))
+        self.other.link = peer.Connection(
+            sock, self.other.maker.identity, self.run_id).initiate()
+
+
+@test("a relay that names a victim where two are to meet causes few connections",
+      120)
+def meetings():
+    with trained() as s:
+        p, victims = s.peers[0], [Victim() for _ in range(40)]
+        liar = LyingRelay(p, bytes.fromhex(s.run_id))
+        cost = Cost(p)
+
+        def press(n, named):
+            """Called to so many meetings, no faster than calls count."""
+            liar.named = named
+            for k in range(n):
+                before, end = liar.n_met, time.monotonic() + 1
+                liar.call(4000, 100 + k)
+                while liar.n_met == before and time.monotonic() < end:
+                    time.sleep(0.01)
+                time.sleep(0.25)
+            return sum(len(v.times) for v in victims)
+        one = press(12, lambda: victims[0].port)
+        ports = iter([v.port for v in victims[1:]])
+        many = press(30, lambda: next(ports)) - one
+        print(f"{liar.n_met} meetings: {one} connections to one address, then "
+              f"{many} to others, {cost}")
+        check(liar.n_met > 20, f"only {liar.n_met} meetings")
+        # An address once a minute; one peer 16 times an hour.
+        check(one == 1, f"{one} connections to one address")
+        check(0 < many <= 15, f"{many} connections to others")
 
 
 # ---- stages -------------------------------------------------------------------

@@ -154,14 +154,14 @@ class Connection:
         self.lengths = *self.lengths, len(second), len(third)
         return self
 
-    def respond(self, port=0):
+    def respond(self, port=0, kinds=(CONTROL, BULK)):
         self.noise.set_as_responder()
         self.noise.start_handshake()
         self.watch_payload_hash(lambda h: self.hello(h, RESPONDER, 0, port))
         self.noise.read_message(self.recv_record())
         self.send_record(self.noise.write_message(None))
         self.take_hello(self.noise.read_message(self.recv_record()),
-                        INITIATOR, {CONTROL, BULK})
+                        INITIATOR, kinds)
         return self
 
     # ---- frames, section 5 ------------------------------------------------

@@ -163,7 +163,7 @@ class Host(Space):
 
 
 # What a box lets in and how it rewrites. {wan} is its outer interface. Home
-# routers drop what nobody asked for; they do not answer it.
+# routers drop what nobody asked for; they do not answer it, but for one kind.
 NFT = """
 table inet nat {{
     chain prerouting {{
@@ -178,7 +178,7 @@ table inet nat {{
 table inet filter {{
     chain input {{
         type filter hook input priority filter;
-        iifname "{wan}" ct state new drop
+        iifname "{wan}" ct state new {answer}
     }}
     chain forward {{
         type filter hook forward priority filter;
@@ -216,7 +216,7 @@ deny 0-65535 0.0.0.0/0 0-65535
 """
 NATPMP_PORT = 5351  # PCP's, too
 SSDP_PORT = 1900
-NAT_KINDS = ("none", "restricted", "full-cone", "symmetric")
+NAT_KINDS = ("none", "restricted", "resetting", "full-cone", "symmetric")
 
 
 def wait_bound(space, port):
@@ -231,7 +231,8 @@ class Site:
     """A box and the LAN behind it.
 
     nat: "none" routes a public prefix and lets everybody in; "restricted"
-    keeps the port that the host used (port-restricted cone); "full-cone" is
+    keeps the port that the host used (port-restricted cone); "resetting" does,
+    and answers what nobody asked for with a TCP reset; "full-cone" is
     the same with PORT of the first host open to all; "symmetric" takes a
     random port for every destination.
     """
@@ -250,7 +251,8 @@ class Site:
 
     def filter(self):
         out = f'oifname "{self.wan}" masquerade'
-        masquerade = {"none": "", "restricted": out, "full-cone": out,
+        masquerade = {"none": "", "restricted": out, "resetting": out,
+                      "full-cone": out,
                       "symmetric": out + " fully-random"}[self.nat]
         dnat = (f'iifname "{self.wan}" tcp dport {PORT} '
                 f"dnat ip to {self.lan}.11:{PORT}"
@@ -258,7 +260,8 @@ class Site:
         stranger = "accept" if self.nat == "none" else "drop"
         self.box.run("nft", "-f", "-", input=NFT.format(
             wan=self.wan, dnat=dnat, masquerade=masquerade,
-            stranger=stranger))
+            stranger=stranger, answer="reject with tcp reset"
+            if self.nat == "resetting" else "drop"))
 
     def host(self, name):
         """A namespace with a cable to the LAN, its interface is "eth0"."""

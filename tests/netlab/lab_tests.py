@@ -268,6 +268,20 @@ def restricted():
             check(len(ports) == 1, f"it has many outer ports: {ports}")
 
 
+@test("a resetting NAT keeps one outer port and answers strangers with a reset")
+def resetting():
+    with Lab() as lab:
+        home = Home(lab, "resetting")
+        check_restricted(home)
+        with home.strangers[0].socket() as s:
+            s.settimeout(20)
+            try:
+                s.connect((home.address, 4000))
+                check(False, "somebody answered")
+            except ConnectionRefusedError:
+                pass
+
+
 @test("a full-cone NAT lets anybody in on its mapped port, and on no other")
 def full_cone():
     with Lab() as lab:

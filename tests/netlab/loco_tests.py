@@ -284,6 +284,77 @@ def symmetric_pair():
               f"the relay carried {carried} bytes")
 
 
+def punched(kind, other, late=None, loss=0):
+    """Two behind such routers get a direct link; then their rounds go over it
+    and none through the relay, which is there. late: what the relay says comes
+    to the second one so much later than the packets of the first one."""
+    with Lab() as lab:
+        spaces = homes(lab, kind, other)
+        lab.link("box1", "net", loss=loss)
+        first, second = lab.boxes
+        second.run("nft", "insert", "rule", "inet", "filter", "input", "ip",
+                   "saddr", first.address, "tcp", "flags", "syn", "counter")
+        if late:  # a way of its own: by a hub the packets always cross
+            lab.link("a", "box1", delay=late)
+        with LabSwarm(spaces, rounds=100000) as s:
+            s.start("--log", "debug")
+            s.wait_training()
+            for peer in s.peers[1:]:
+                peer.wait_status(lambda x: x["links"]["punched"] == 1
+                                 and x["links"]["relayed"] == 0
+                                 and x["reachability"] == "restricted",
+                                 "the link is direct")
+            short = s.peers[2].peer_id()["short"]
+            wait_for(lambda: f"data to {short}: punched" in s.peers[1].log(),
+                     "data goes over a direct connection")
+            after = max(x.status()["round"] for x in s.peers)
+            s.peers[0].wait_round(after + 2)  # what was on its way
+            carried = s.peers[0].status()["bytes_relayed"]
+            s.peers[0].wait_round(after + 8)
+            now = [x.status() for x in s.peers]
+            check(now[0]["bytes_relayed"] == carried,
+                  f"the relay carried {now[0]['bytes_relayed'] - carried} "
+                  "bytes more")
+            check(all(x["rounds_aborted"] == 0 for x in now), "a round failed")
+            check(all(x["peers_in_round"] == 3 for x in now), "not all three")
+        early = int(re.search(r"counter packets (\d+)", second.run(
+            "nft", "list", "chain", "inet", "filter", "input"))[1])
+        check(not late or early > 0, "no packet came early: nothing is shown")
+
+
+@test("two peers behind port-restricted NATs dial each other at once, and no "
+      "relay carries their rounds", 150)
+def hole():
+    punched("restricted", "restricted")
+
+
+@test("so do two whose routers answer what nobody asked for with a reset, of "
+      "which one begins late", 150)
+def hole_reset():
+    punched("resetting", "resetting", late="250ms")
+
+
+@test("so do two of which one has a router with a reset, on a line with loss",
+      150)
+def hole_mixed():
+    punched("restricted", "resetting", loss=0.02)
+
+
+@test("behind a symmetric NAT and a port-restricted one the relay stays")
+def no_hole():
+    with Lab() as lab, LabSwarm(homes(lab, "restricted", "symmetric"),
+                                rounds=8) as s:
+        s.start("--log", "debug")
+        for status in s.wait_finished():
+            check(status["rounds_committed"] == 8, "a round was missed")
+            check(status["rounds_aborted"] == 0, "a round failed")
+        for peer in s.peers[1:]:
+            links = peer.status()["links"]
+            check((links["relayed"], links["punched"]) == (1, 0),
+                  f"links: {links}")
+            check("punched" not in peer.log(), "a hole through that NAT")
+
+
 @test("two that nobody can dial, and no relay, say so and what to do")
 def no_relay():
     with Lab() as lab, LabSwarm(homes(lab, "symmetric", "symmetric"),
