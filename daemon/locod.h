@@ -157,6 +157,10 @@ int on_set(void *data,
  * code after a sentence. Everything but the lock is closed. */
 int start_again(char **argv, int lock_fd);
 
+/* daemon/main.c. SIGTERM and SIGINT end the first process of a container, for
+ * which the kernel has no default, also where the loop does not handle them. */
+void end_on_signals(void);
+
 /* daemon/life.c */
 int open_loop(struct daemon *d);
 int serve(struct daemon *d);

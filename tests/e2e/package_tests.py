@@ -60,23 +60,26 @@ def judged():
         check(done.returncode == 0, done.stdout + done.stderr)
 
 
-@test("docker-compose reads compose.yaml, and asks for the run's address", 60)
+@test("docker-compose reads compose.yaml: a guest of a run, and its first machine", 60)
 def composed():
     if not shutil.which("docker-compose"):
         raise Skipped("no docker-compose (apt-get install docker-compose)")
 
-    def read(**more):
+    def read(*words, **more):
         return subprocess.run(
             ["docker-compose", "-f", os.path.join(ROOT, "deploy/compose.yaml"),
-             "config"], capture_output=True, text=True, timeout=50 * SCALE,
+             *words, "config"], capture_output=True, text=True, timeout=50 * SCALE,
             env={"PATH": os.environ["PATH"], **more})
 
     done = read(LOCO_JOIN="loco://x")
     check(done.returncode == 0 and "LOCO_JOIN: loco://x" in done.stdout and
           "dockerfile: deploy/Dockerfile" in done.stdout,
           done.stdout + done.stderr)
-    done = read()
-    check(done.returncode != 0 and "LOCO_JOIN" in done.stderr, done.stderr)
+    check("LOCO_END_GRACE_S: '60'" in done.stdout, done.stdout)
+    done = read("--profile", "first", LOCO_PORT="7800", LOCO_DATA="/srv/data")
+    check(done.returncode == 0 and "LOCO_RUN: /data/run.yaml" in done.stdout and
+          "/srv/data:/data:ro" in done.stdout and "published: 7800" in done.stdout and
+          "LOCO_LISTEN: 0.0.0.0:7800" in done.stdout, done.stdout + done.stderr)
 
 
 INSIDE = r"""

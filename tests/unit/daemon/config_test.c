@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,6 +87,31 @@ static void flags_take_both_forms_and_dashes(void **state)
     assert_true(config.log_json);
     assert_int_equal(parse("--log-json=off", NULL), 0);
     assert_false(config.log_json);
+}
+
+/* A container has no other place for them. */
+static void every_setting_may_come_from_the_environment(void **state)
+{
+    char name[64], value[CONFIG_TEXT_MAX];
+
+    (void)state;
+    for (int i = 0; i < CONFIG_OPTION_COUNT; i++) {
+        enum config_option o = (enum config_option)i;
+        size_t len;
+
+        config_init(&config);
+        config_text(&config, o, value);
+        len = (size_t)snprintf(name, sizeof name, "LOCO_%s", config_name(o));
+        for (size_t at = 0; at < len; at++) {
+            name[at] = (char)toupper((unsigned char)name[at]);
+        }
+        /* Its default, or a word where that is empty. */
+        assert_int_equal(
+            setenv(name, value[0] == '\0' ? "file:///x" : value, 1), 0);
+        assert_int_equal(parse(NULL), 0);
+        assert_int_equal(config.source[o], CONFIG_ENVIRONMENT);
+        assert_int_equal(unsetenv(name), 0);
+    }
 }
 
 static void flags_override_environment_overrides_file(void **state)
@@ -232,6 +259,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup(name, clean_environment)
         TEST(defaults_hold_without_any_setting),
         TEST(flags_take_both_forms_and_dashes),
+        TEST(every_setting_may_come_from_the_environment),
         TEST(flags_override_environment_overrides_file),
         TEST(unknown_flag_is_usage_and_names_the_nearest),
         TEST(unknown_key_names_line_and_nearest),
