@@ -245,6 +245,7 @@ struct backend {
     int act_bytes;       /* of an activation: 4, or 2 on a device with bf16 */
     int64_t head_floats; /* logits that are worth making at a time */
     unsigned char *scratch; /* of matrix products; NULL with references */
+    float *rounded;         /* of BACKEND_ROUNDED (rounded.h), else NULL */
     const struct cpu_kernels *cpu;
     struct pool *pool;     /* NULL with one thread; beside a device for who
                             * works on memory of the process */
@@ -300,14 +301,15 @@ int backend_set_affinity(struct backend *b, const struct affinity *a);
 /* How matrix products, those of attention included, read their operands. Sums
  * are fp32 in any case. */
 enum backend_dtype {
-    BACKEND_FP32, /* as they are: what a backend opens with */
-    BACKEND_BF16, /* rounded to bf16 */
-    BACKEND_AUTO, /* bf16 if one product of each kind, timed for less than a
-                   * millisecond, shows a gain */
+    BACKEND_FP32,    /* as they are: what a backend opens with */
+    BACKEND_BF16,    /* rounded to bf16 */
+    BACKEND_AUTO,    /* bf16 if one product of each kind, timed for less than a
+                      * millisecond, shows a gain */
+    BACKEND_ROUNDED, /* rounded to bf16 by any kernels (rounded.h) */
 };
 
-/* LOCO_EDEVICE for bf16 where the processor has no bf16 dot products,
- * LOCO_ENOMEM. b->bf16 says what AUTO chose. */
+/* LOCO_EDEVICE for bf16 where the processor has no bf16 dot products, and for
+ * ROUNDED with a device; LOCO_ENOMEM. b->bf16 says what AUTO chose. */
 int backend_set_dtype(struct backend *b, enum backend_dtype dtype);
 
 /* "fp32", "bf16" or "auto"; false for another name. */

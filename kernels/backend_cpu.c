@@ -9,6 +9,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/device.h"
 #include "kernels/pool.h"
+#include "kernels/rounded.h"
 #include "proto/base/clock.h"
 #include "proto/base/err.h"
 
@@ -277,6 +278,24 @@ static int set_bf16(struct backend *b, bool on)
     return 0;
 }
 
+static void cpu_matmul_rounded(const struct backend *b, const struct matmul *op)
+{
+    rounded_matmul(b, op, cpu_matmul);
+}
+
+static int set_rounded(struct backend *b)
+{
+    if (b->rounded == NULL) {
+        b->rounded = malloc(rounded_bytes());
+    }
+    if (b->rounded == NULL) {
+        return LOCO_ENOMEM;
+    }
+    (void)set_bf16(b, false);
+    b->matmul = cpu_matmul_rounded;
+    return 0;
+}
+
 /* Best of three products of one and a half million multiplications. */
 static double matmul_seconds(const struct backend *b, float *x)
 {
@@ -323,8 +342,11 @@ static int choose_dtype(struct backend *b)
 
 int backend_set_dtype(struct backend *b, enum backend_dtype dtype)
 {
-    if (b->device != NULL) {
-        return 0; /* chosen when it was opened */
+    if (b->device != NULL) { /* chosen when it was opened */
+        return dtype == BACKEND_ROUNDED ? LOCO_EDEVICE : 0;
+    }
+    if (dtype == BACKEND_ROUNDED) {
+        return set_rounded(b);
     }
     return dtype == BACKEND_AUTO ? choose_dtype(b)
                                  : set_bf16(b, dtype == BACKEND_BF16);
@@ -354,6 +376,8 @@ void backend_close(struct backend *b)
     }
     free(b->scratch);
     b->scratch = NULL;
+    free(b->rounded);
+    b->rounded = NULL;
     b->threads = 1;
 }
 

@@ -63,6 +63,7 @@ enum job_type {
     JOB_STAGE,      /* become the machine of a stage -> STAGED */
     JOB_PIPE,       /* -> PIPED, but for CLEAR */
     JOB_AUDIT,      /* repeat the sum of a block -> AUDITED */
+    JOB_REPEAT,     /* make the lease of another member again -> REPEATED */
     JOB_EVIDENCE,   /* write down that the last AUDIT found a wrong sum */
     JOB_OVER,       /* the run has ended: no TRAIN will follow, unless another
                        branch of it has not */
@@ -99,6 +100,7 @@ struct job_train {
                        the round before. 0: of a stage, which made them */
     uint32_t members, rank; /* of the view; the own place in it */
     struct out_span lease;  /* a struct lease; len 0: the peer's own order */
+    bool idle; /* no steps: a contribution of nothing, without weight */
 };
 
 /* After the steps that were made beside the round. The bytes stay readable as
@@ -185,6 +187,16 @@ struct job_audit {
     struct hash32 offer;       /* would make a right sum look wrong */
 };
 
+/* Its moments and blocks have come as BUFFER_MOMENTS and OFFER of STREAM_WORK;
+ * the state before `round` and the result are here. */
+struct job_repeat {
+    uint64_t round;        /* the commit that has the contribution */
+    struct peer_id maker;  /* whose it is.. */
+    struct out_span lease; /* ..and the struct lease that it read.. */
+    uint32_t steps;        /* ..so many positions of */
+    uint64_t moment_steps; /* of the maker's optimizer when the lease began */
+};
+
 /* Of the same block: messages in wire form, who made the sum. */
 struct job_evidence {
     uint64_t round, offset;
@@ -221,6 +233,7 @@ struct job {
         struct job_stage stage;
         struct job_pipe pipe;
         struct job_audit audit;
+        struct job_repeat repeat;
         struct job_evidence evidence;
         struct job_stop stop;
         struct job_log log;
@@ -244,13 +257,14 @@ enum local_type {
     LOCAL_DOWNLOADED,  /* rc 0: verified and kept */
     LOCAL_PAUSE,
     LOCAL_RESUME,
-    LOCAL_DRAIN,   /* finish the commit in flight, say goodbye, stop */
-    LOCAL_MAPPED,  /* the router maps a port to us (rc 0), or does not (rc) */
-    LOCAL_REVOKED, /* a REVOCATION that the author, or an earlier life, has */
-    LOCAL_NEARBY,  /* somebody of this run is heard on the LAN */
-    LOCAL_STAGED,  /* (or rc) */
-    LOCAL_PIPED,   /* (or rc) */
-    LOCAL_AUDITED, /* (or rc: something of it is not here any more) */
+    LOCAL_DRAIN,    /* finish the commit in flight, say goodbye, stop */
+    LOCAL_MAPPED,   /* the router maps a port to us (rc 0), or does not (rc) */
+    LOCAL_REVOKED,  /* a REVOCATION that the author, or an earlier life, has */
+    LOCAL_NEARBY,   /* somebody of this run is heard on the LAN */
+    LOCAL_STAGED,   /* (or rc) */
+    LOCAL_PIPED,    /* (or rc) */
+    LOCAL_AUDITED,  /* (or rc: something of it is not here any more) */
+    LOCAL_REPEATED, /* (or rc: it could not be made again here) */
     LOCAL_TYPE_COUNT
 };
 
@@ -268,6 +282,10 @@ struct report_state {
                         with that; 0 where they were kept (rebase) */
     struct hash32 params_hash, momentum_hash;
     struct hash32 sample; /* of that state (proto/sample.h) */
+    /* With terms.audits_work: the root of the blocks of the inner moments that
+     * the next lease begins with, after so many steps of the optimizer. */
+    struct hash32 moments;
+    uint64_t moment_steps;
 };
 
 /* A TRAIN may follow at once; the hashes are made behind its steps. */
@@ -337,6 +355,13 @@ struct report_audited {
     bool wrong;             /* the sum has other bytes than the result */
 };
 
+struct report_repeated {
+    uint64_t round; /* these two: as in the job */
+    struct peer_id maker;
+    uint8_t verdict;           /* enum repeat_verdict of p2p/round/repeat.h */
+    float cosine, own, length; /* what it follows from; the same page */
+};
+
 struct report_piped {
     enum pipe_op op; /* these three: as in the job */
     uint64_t attempt, index;
@@ -365,6 +390,7 @@ struct local_event {
         struct report_staged staged;
         struct report_piped piped;
         struct report_audited audited;
+        struct report_repeated repeated;
     };
 };
 

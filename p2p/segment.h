@@ -30,15 +30,18 @@ enum buffer_kind {
     BUFFER_STATE_LEAVES, /* hashes of the pieces of that state: parameters,
                             then momentum (proto/hash.h), 32 bytes each */
     BUFFER_SHARD_LEAVES, /* the same of that shard */
-    BUFFER_ANCHOR, /* pairs, turn `index`: parameters. What is sent is our own,
-                      what is received is the partner's */
-    BUFFER_STEP,   /* pairs, the same: displacement since the anchor */
-    BUFFER_FORTH,  /* stages: activations of micro-batch `index`, elements of
-                      the cut. Received: input of `slot`; sent: its output */
-    BUFFER_BACK,   /* stages, their gradient. Received: that of the output of
-                      `slot`; sent: that of its input */
-    BUFFER_OFFER,  /* a contribution to round `index`, encoded, with its proof;
-                      `name`, sent: whose, by the first bytes of its offer */
+    BUFFER_ANCHOR,  /* pairs, turn `index`: parameters. What is sent is our own,
+                       what is received is the partner's */
+    BUFFER_STEP,    /* pairs, the same: displacement since the anchor */
+    BUFFER_FORTH,   /* stages: activations of micro-batch `index`, elements of
+                       the cut. Received: input of `slot`; sent: its output */
+    BUFFER_BACK,    /* stages, their gradient. Received: that of the output of
+                       `slot`; sent: that of its input */
+    BUFFER_OFFER,   /* a contribution to round `index`, encoded, with its proof;
+                       `name`, sent: whose, by the first bytes of its offer */
+    BUFFER_MOMENTS, /* the inner moments with which a member began the lease of
+                       its contribution to round `index`, u then v, in bf16,
+                       with their proof. LANE: a block of them, number `lane` */
     BUFFER_KIND_COUNT
 };
 
@@ -80,7 +83,8 @@ enum {
     STREAM_PIPE,  /* stages: attempts are the tags of p2p/pipeline/pipeline.h */
     STREAM_EVAL,  /* stages: held-out windows, daemon/node/eval_pass.c */
     STREAM_AUDIT, /* contributions to a sum that is repeated */
-    STREAM_COUNT  /* 13 to 27 are reserved (PROTOCOL.md, section 25) */
+    STREAM_WORK,  /* what a lease that is repeated began with, and came to */
+    STREAM_COUNT  /* 14 to 27 are reserved (PROTOCOL.md, section 25) */
 };
 
 #endif

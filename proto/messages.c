@@ -450,6 +450,21 @@ MSG_DEFINE(accuse,
            MSG_FIELD_U64(struct accuse, offset),
            MSG_FIELD_U8(struct accuse, silent));
 
+MSG_DEFINE(moments,
+           MSG_FIELD_U64(struct moments, round),
+           MSG_FIELD_FIXED(struct moments, root),
+           MSG_FIELD_U64(struct moments, steps));
+
+MSG_DEFINE(verdict_body,
+           MSG_FIELD_U64(struct verdict_body, round),
+           MSG_FIELD_FIXED(struct verdict_body, commit),
+           MSG_FIELD_FIXED(struct verdict_body, accused),
+           MSG_FIELD_U8(struct verdict_body, verdict));
+
+MSG_DEFINE(verdict,
+           MSG_FIELD_STRUCT(struct verdict, body, verdict_body_schema),
+           MSG_FIELD_FIXED(struct verdict, sig));
+
 MSG_DEFINE(get_commit, MSG_FIELD_U64(struct get_commit, round));
 
 MSG_DEFINE(evaluated_body,

@@ -83,6 +83,8 @@
     X(STAGE_TAKE,   0x3e, stage_take,       PEER,     DIRECT,  NEVER)          \
     X(STAGE_EVAL,   0x3f, stage_eval,       PEER,     DIRECT,  NEVER)          \
     X(EVAL_TAKE,    0x44, eval_take,        PEER,     DIRECT,  NEVER)          \
+    X(MOMENTS,      0x45, moments,          PEER,     DIRECT,  NEVER)          \
+    X(VERDICT,      0x46, verdict,          PEER,     FORWARD, NEVER)          \
     X(FETCH,        0x38, fetch,            PEER,     DIRECT,  NEVER)          \
     X(FETCH_NO,     0x39, fetch_no,         PEER,     DIRECT,  NEVER)          \
     X(PROBE,        0x40, probe,            PEER,     DIRECT,  NEVER)          \
@@ -825,6 +827,29 @@ struct accuse {
                         serve what it contributed to it */
 };
 
+/* The inner moments with which my lease of that round begins (proto/blocks.h):
+ * whoever makes it again begins with them, too. */
+struct moments {
+    uint64_t round;
+    struct hash32 root; /* as an offer; zeros: that lease cannot be made again,
+                           as it began before the state that is in place */
+    uint64_t steps;     /* that my optimizer has made */
+};
+
+/* The lease of a member, made again: what comes of it is, or is not, what it
+ * contributed to that commit (p2p/round/repeat.h). */
+struct verdict_body {
+    uint64_t round;
+    struct hash32 commit;
+    struct peer_id accused;
+    uint8_t verdict; /* enum repeat_verdict */
+};
+
+struct verdict {
+    struct verdict_body body;
+    uint8_t sig[SIGN_BYTES];
+};
+
 struct fetch {
     uint8_t buffer; /* enum buffer_kind */
     uint64_t index;
@@ -972,6 +997,7 @@ X(, , plan_body, )
 X(, , ledger, )
 X(, , vote_body, )
 X(, , goodbye_body, )
+X(, , verdict_body, )
 X(, , forward_body, )
 X(, , peer_info, )
 X(, , evaluated_body, )

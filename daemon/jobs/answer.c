@@ -67,6 +67,11 @@ struct local_event job_answer(const struct job *job, int rc)
         e.audited.round = job->audit.round;
         e.audited.offset = job->audit.offset;
         return e;
+    case JOB_REPEAT:
+        e = report(LOCAL_REPEATED, rc);
+        e.repeated.round = job->repeat.round;
+        e.repeated.maker = job->repeat.maker;
+        return e;
     default:
         return report(LOCAL_TYPE_COUNT, rc);
     }

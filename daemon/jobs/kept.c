@@ -12,7 +12,7 @@ static bool is_named(const struct kept_state *s, uint64_t round, uint64_t name)
 
 struct kept_state *kept_find(struct kept *k, uint64_t round, uint64_t name)
 {
-    for (int i = 0; i < KEPT_STATES; i++) {
+    for (uint32_t i = 0; i < KEPT_STATES_MAX; i++) {
         if (is_named(&k->last[i], round, name)) {
             return &k->last[i];
         }
@@ -42,7 +42,7 @@ void kept_push(struct kept *k,
                void **unpinned,
                void **left)
 {
-    struct kept_state *last = &k->last[KEPT_STATES - 1];
+    struct kept_state *last = &k->last[KEPT_STATES + k->more - 1];
 
     *unpinned = NULL;
     if (!is_fetched(&k->pinned, now_ms, lease_ms)) {
@@ -53,13 +53,14 @@ void kept_push(struct kept *k,
         memset(last, 0, sizeof *last);
     }
     *left = take(last);
-    memmove(k->last + 1, k->last, (KEPT_STATES - 1) * sizeof k->last[0]);
+    memmove(k->last + 1, k->last,
+            (KEPT_STATES + k->more - 1) * sizeof k->last[0]);
     k->last[0] = *s;
 }
 
 void *kept_pop(struct kept *k)
 {
-    for (int i = 0; i < KEPT_STATES; i++) {
+    for (uint32_t i = 0; i < KEPT_STATES_MAX; i++) {
         if (k->last[i].state != NULL) {
             return take(&k->last[i]);
         }

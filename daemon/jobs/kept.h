@@ -11,7 +11,8 @@
 
 #include <stdint.h>
 
-#define KEPT_STATES 2
+#define KEPT_STATES     2
+#define KEPT_STATES_MAX 4 /* in runs with audits of work */
 
 struct kept_state {
     void *state;          /* NULL: none */
@@ -20,7 +21,8 @@ struct kept_state {
 };
 
 struct kept {
-    struct kept_state last[KEPT_STATES]; /* newest first */
+    uint32_t more; /* so many states beyond KEPT_STATES */
+    struct kept_state last[KEPT_STATES_MAX]; /* newest first */
     struct kept_state pinned;
 };
 

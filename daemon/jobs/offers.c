@@ -74,8 +74,8 @@ void offers_spend(struct offers *s, uint64_t round)
         s->past[0].round = round; /* the commit before came to nothing */
         return;
     }
-    offer_free(&s->past[OFFERS_PAST - 1]);
-    for (int i = OFFERS_PAST - 1; i > 0; i--) {
+    offer_free(&s->past[OFFERS_PAST + s->more - 1]);
+    for (uint32_t i = OFFERS_PAST + s->more - 1; i > 0; i--) {
         s->past[i] = s->past[i - 1];
     }
     s->past[0] = s->open;
@@ -91,7 +91,7 @@ const struct offer *offers_find(const struct offers *s, uint64_t round)
         o = s->open.n > 0 ? &s->open : &s->past[0];
         return o->n > 0 ? o : NULL;
     }
-    for (int i = 0; i < OFFERS_PAST; i++) {
+    for (uint32_t i = 0; i < OFFERS_PAST_MAX; i++) {
         if (s->past[i].n > 0 && s->past[i].round == round) {
             return &s->past[i];
         }
@@ -102,7 +102,7 @@ const struct offer *offers_find(const struct offers *s, uint64_t round)
 void offers_free(struct offers *s)
 {
     offer_free(&s->open);
-    for (int i = 0; i < OFFERS_PAST; i++) {
+    for (uint32_t i = 0; i < OFFERS_PAST_MAX; i++) {
         offer_free(&s->past[i]);
     }
 }

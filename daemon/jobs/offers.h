@@ -22,7 +22,9 @@
 #include "proto/blocks.h"
 #include "train/sync/codec/codec.h"
 
-#define OFFERS_PAST 2 /* rounds that others may ask about */
+/* Rounds that others may ask about: of their sums; and of their work. */
+#define OFFERS_PAST     2
+#define OFFERS_PAST_MAX 4
 
 struct offer {
     uint64_t round;       /* which commit has it; 0: none yet */
@@ -32,7 +34,8 @@ struct offer {
 };
 
 struct offers {
-    struct offer open, past[OFFERS_PAST];
+    uint32_t more; /* so many rounds beyond OFFERS_PAST */
+    struct offer open, past[OFFERS_PAST_MAX];
 };
 
 /* How a vector is cut. */

@@ -24,7 +24,8 @@ struct run_vector {
     enum exchange_kind exchange; /* what the run asks for */
     float clip;                  /* of a butterfly's sums; 0: none (codec.h) */
     bool centred;                /* the same */
-    bool audits; /* members make parts of the sums of others again */
+    bool audits;      /* members make parts of the sums of others again.. */
+    bool audits_work; /* ..and leases of others */
 };
 
 /* How contributions travel and become one vector. */

@@ -7,7 +7,16 @@
 static bool in_elements(const struct segment *s)
 {
     return s->buffer == BUFFER_RING || s->buffer == BUFFER_REDUCED ||
-           s->buffer == BUFFER_OFFER || segment_is_pair(s);
+           s->buffer == BUFFER_OFFER || s->buffer == BUFFER_MOMENTS ||
+           segment_is_pair(s);
+}
+
+/* Moments have a form of their own: what a wire of few bits leaves of them is
+ * of no use to who goes on from there. */
+static const struct codec *codec_of(const struct codec *c,
+                                    const struct segment *s)
+{
+    return s->buffer == BUFFER_MOMENTS ? codec_get(CODEC_BF16) : c;
 }
 
 struct offer_cut segment_cut(const struct run_terms *t,
@@ -15,9 +24,11 @@ struct offer_cut segment_cut(const struct run_terms *t,
                              const struct segment *s)
 {
     return (struct offer_cut){
-        .codec = c,
+        .codec = codec_of(c, s),
         .block = t->block,
-        .elements = terms_elements(t, segment_round(s)),
+        .elements = s->buffer == BUFFER_MOMENTS
+                        ? 2 * t->n_params
+                        : terms_elements(t, segment_round(s)),
     };
 }
 
@@ -25,7 +36,7 @@ size_t segment_wire_len(const struct run_terms *t,
                         const struct codec *c,
                         const struct segment *s)
 {
-    size_t len = in_elements(s) ? c->bytes(s->len) : s->len;
+    size_t len = in_elements(s) ? codec_of(c, s)->bytes(s->len) : s->len;
 
     if (s->proven) {
         const struct offer_cut cut = segment_cut(t, c, s);
@@ -46,6 +57,8 @@ static uint64_t size_of(const struct run_terms *t, const struct segment *s)
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return terms_elements(t, s->index);
+    case BUFFER_MOMENTS:
+        return t->audits_work ? 2 * t->n_params : 0;
     case BUFFER_STATE:
         return t->state_bytes;
     case BUFFER_SHARD:
@@ -69,9 +82,9 @@ int segment_place(const struct run_terms *t,
     uint64_t size = size_of(t, s);
 
     if (s->len == 0 || s->offset > size || s->len > size - s->offset ||
-        (in_elements(s) && s->offset % c->block != 0)) {
+        (in_elements(s) && s->offset % codec_of(c, s)->block != 0)) {
         return LOCO_ERANGE;
     }
-    *at = in_elements(s) ? c->bytes(s->offset) : (size_t)s->offset;
+    *at = in_elements(s) ? codec_of(c, s)->bytes(s->offset) : (size_t)s->offset;
     return 0;
 }

@@ -151,6 +151,8 @@ int machine_fill(void *self, const struct segment *s, uint8_t *dst)
         return machine_fill_leaves(m, s, dst);
     case BUFFER_OFFER:
         return machine_offer_fill(m, s, dst);
+    case BUFFER_MOMENTS:
+        return machine_moments_fill(m, s, dst);
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return machine_pair_fill(m, s, dst);
@@ -281,7 +283,10 @@ int machine_take(void *self,
     case BUFFER_SHARD_LEAVES:
         return machine_take_leaves(m, s, src);
     case BUFFER_OFFER:
-        return machine_offer_take(m, s, src);
+        return s->stream == STREAM_WORK ? machine_work_take(m, s, src)
+                                        : machine_offer_take(m, s, src);
+    case BUFFER_MOMENTS:
+        return machine_work_take(m, s, src);
     case BUFFER_ANCHOR:
     case BUFFER_STEP:
         return copy_to(machine_pair_at(m, s), src, len);

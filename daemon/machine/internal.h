@@ -12,6 +12,7 @@
  *   disk.c        what all of it takes of the disk
  *   checkpoint.c  the state of the last commit, to disk
  *   past.c        states and reduced bytes of rounds that are over
+ *   work.c        the moments of leases, and leases of others made again
  *   pair.c        the bytes of an exchange between two replicas
  *   stage.c       one stage of a model that is cut into several
  */
@@ -33,6 +34,7 @@
 #include "daemon/jobs/run_vector.h"
 #include "daemon/jobs/segments.h"
 #include "daemon/jobs/wire_slots.h"
+#include "daemon/jobs/work_room.h"
 #include "daemon/machine/machine.h"
 #include "daemon/machine/refuse.h"
 #include "train/model/tensor_list.h"
@@ -154,6 +156,19 @@ struct machine_wire {
     struct audit_room audit; /* the block whose sum is repeated */
 };
 
+/* Moments that the last leases of this member began with: of the round under
+ * way, and of those that others may ask about. */
+#define MACHINE_MOMENTS (1 + OFFERS_PAST_MAX)
+
+/* Work of others, made again. */
+struct machine_work {
+    struct offer moments[MACHINE_MOMENTS]; /* the newest first; under `mutex` */
+    struct work_room room;
+    struct snapshot *base; /* the state before the round of the room */
+    bool reading;          /* a REPEAT reads both.. */
+    atomic_bool done;      /* ..until then */
+};
+
 struct machine_pair {
     uint8_t *in;      /* the partner's anchor, then its displacement */
     unsigned hashing; /* jobs that read it */
@@ -172,7 +187,7 @@ struct machine_incoming {
 /* Rounds that are over. */
 struct machine_past {
     struct kept kept; /* snapshots; the pinned one has no inner moments */
-    struct snapshot *incoming[KEPT_STATES];
+    struct snapshot *incoming[KEPT_STATES]; /* not looked at yet */
     struct snapshot *spare; /* its memory is that of the next one */
     uint64_t n_snapshots;   /* made; under `mutex` */
     char *rounds;           /* directory of reduced bytes */
@@ -193,7 +208,7 @@ struct machine {
     bool stopped;
     void (*close_done)(void *data);
     void *close_data;
-    /* Guards `shell`, past.incoming, past.spare and wire.made. */
+    /* Guards `shell`, past.incoming, past.spare, wire.made and work.moments. */
     pthread_mutex_t mutex;
 
     bool configured;
@@ -217,6 +232,7 @@ struct machine {
     struct machine_stage stage;
     struct machine_found found;
     struct machine_wire wire;
+    struct machine_work work;
     struct machine_pair pair;
     struct machine_incoming in;
     struct machine_past past;
@@ -285,6 +301,21 @@ int machine_offer_take(struct machine *m,
                        const struct segment *s,
                        const uint8_t *src);
 int machine_audit(struct machine *m, const struct job *job);
+/* machine/work.c: moments that are announced, leases that are made again. */
+/* The trainer made them. On its thread. */
+void machine_take_moments(void *self, struct offer *o);
+/* Bytes and proof of BUFFER_MOMENTS. */
+int machine_moments_fill(struct machine *m,
+                         const struct segment *s,
+                         uint8_t *dst);
+/* A piece of STREAM_WORK. LOCO_EBUSY: a REPEAT reads what is here. */
+int machine_work_take(struct machine *m,
+                      const struct segment *s,
+                      const uint8_t *src);
+int machine_repeat(struct machine *m,
+                   const struct job *job,
+                   const struct out *out);
+void machine_work_free(struct machine *m);
 /* machine/evidence.c: a file about what the last AUDIT found. */
 int machine_evidence(struct machine *m,
                      const struct job *job,

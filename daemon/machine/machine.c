@@ -206,7 +206,9 @@ static void trainer_event(void *self, const struct local_event *event)
     if (event->type == LOCAL_LOADED) {
         atomic_store(&m->in.loaded, true);
     }
-
+    if (event->type == LOCAL_REPEATED) {
+        atomic_store(&m->work.done, true);
+    }
     machine_post(m, event);
 }
 
@@ -304,6 +306,12 @@ static int start_trainer(struct machine *m)
         opt.error_feedback = m->wire.error != NULL;
         opt.take_offer = machine_take_offer;
         opt.offer_block = m->terms.audits ? m->terms.block : 0;
+        if (m->terms.audits_work) {
+            m->past.kept.more = KEPT_STATES_MAX - KEPT_STATES;
+            m->wire.offers.more = OFFERS_PAST_MAX - OFFERS_PAST;
+        }
+        opt.take_moments = machine_take_moments;
+        opt.moments_block = m->terms.audits_work ? m->terms.block : 0;
         opt.cpu_fallback = m->opt.cpu_fallback;
         rv = open_trainer(m, &opt, errmsg);
     }
@@ -553,6 +561,8 @@ begin(struct machine *m, const struct job *job, const struct out *out)
         return machine_hash(m, job);
     case JOB_AUDIT:
         return machine_audit(m, job);
+    case JOB_REPEAT:
+        return machine_repeat(m, job, out);
     case JOB_EVIDENCE:
         return machine_evidence(m, job, out);
     case JOB_INHERIT:
@@ -718,6 +728,7 @@ static void free_all(struct machine *m)
         leaves_free(&m->wire.guard[i].leaves);
         (void)pthread_mutex_destroy(&m->wire.guard[i].lock);
     }
+    machine_work_free(m); /* it may hold a state */
     machine_snapshots_free(m);
     if (m->urls.stop >= 0) {
         (void)close(m->urls.stop);

@@ -26,6 +26,27 @@ static struct report_state *report_of(struct local_event *e)
     return e->type == LOCAL_LOADED ? &e->loaded : &e->applied;
 }
 
+/* The inner moments are announced like a contribution to the next round. */
+static void announce_moments(const struct publisher *p,
+                             const struct snapshot *s,
+                             struct report_state *state)
+{
+    const struct offer_cut cut = {
+        .codec = codec_get(CODEC_BF16),
+        .block = p->opt.moments_block,
+        .elements = 2 * s->n,
+    };
+    struct offer o;
+
+    if (cut.block > 0 && s->moments != NULL &&
+        offer_make(&o, &cut, s->moments) == 0) {
+        o.round = s->round + 1;
+        state->moments = *offer_root(&o);
+        state->moment_steps = s->moment_steps;
+        p->opt.take_moments(p->opt.self, &o);
+    }
+}
+
 /* Hashes into the answer, the snapshot to others, then the answer. */
 static void finish(const struct publisher *p,
                    struct local_event *answer,
@@ -40,6 +61,7 @@ static void finish(const struct publisher *p,
     snapshot_sample(r, s, &hash, &state->sample);
     if (s != NULL) {
         s->name = hash32_u64(&hash);
+        announce_moments(p, s, state);
         p->opt.take_snapshot(p->opt.self, s);
     }
     p->opt.post(p->opt.self, answer);

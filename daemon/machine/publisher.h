@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 
+#include "daemon/jobs/offers.h"
 #include "daemon/machine/snapshot.h"
 #include "p2p/core.h"
 
@@ -33,6 +34,8 @@ struct publisher_options {
     void (*post)(void *self, const struct local_event *event);
     void (*take_snapshot)(void *self, struct snapshot *s);
     struct snapshot *(*spare_snapshot)(void *self);
+    void (*take_moments)(void *self, struct offer *o);
+    uint32_t moments_block;
 };
 
 /* LOCO_ENOMEM: no thread. */

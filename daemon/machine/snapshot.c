@@ -102,6 +102,7 @@ struct snapshot *snapshot_begin(const struct replica *r, struct snapshot *old)
     s->round = r->round;
     s->inner_step = r->inner_step;
     s->tokens = r->tokens_seen;
+    s->moment_steps = r->have_optimizer ? r->optimizer.t : 0;
     if (r->have_optimizer && r->backend.device == NULL) {
         copy(r, s->moments, r->optimizer.u, r->n);
         copy(r, s->moments + r->n, r->optimizer.v, r->n);

@@ -20,6 +20,7 @@ struct snapshot {
     float *state;          /* (n_state) */
     float *moments;        /* (2, n) u, then v: this peer's own; NULL: it has
                               none here (replica.h, shared) */
+    uint64_t moment_steps; /* that its optimizer made */
     struct hash32 *leaves; /* of the pieces of phi, then of all behind it */
     uint64_t number;       /* of those that a machine was handed */
     unsigned refs; /* owners, all on one thread at a time; 1 when made */

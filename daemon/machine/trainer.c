@@ -272,6 +272,18 @@ static void step(struct trainer *t)
     }
 }
 
+/* A step of somebody else's lease. */
+static void repeat_step(struct trainer *t)
+{
+    double began = trainer_now_s();
+    struct local_event done;
+
+    if (trainer_repeat_step(&t->repeat, &done)) {
+        t->opt.post(t->opt.self, &done);
+    }
+    (void)rest(t, trainer_now_s(), trainer_now_s() - began);
+}
+
 /* After a commit without this peer the replica packs anew where the next
  * round's vector is another one; the residual is in none of it yet. */
 static void repacked(struct trainer *t)
@@ -354,9 +366,9 @@ static int apply(struct trainer *t,
     if (rc != 0) {
         return rc;
     }
-    if (job->share > 0) {
+    if (job->share > 0 && !t->idle) {
         set_residual(t, job->round, c->error);
-    } else {
+    } else if (job->share <= 0) {
         repacked(t);
     }
     return 0;
@@ -433,6 +445,22 @@ static void run_pipe(struct trainer *t, const struct job *job)
     t->opt.post(t->opt.self, &ev);
 }
 
+/* Nothing is contributed: the machine makes the lease of another member again.
+ */
+static void pack_nothing(struct trainer *t)
+{
+    struct local_event ev = {.type = LOCAL_TRAINED};
+    struct replica *r = &t->replica;
+
+    publisher_wait(t->publisher); /* APPLIED comes before TRAINED */
+    memset(r->contribution, 0, replica_elements(r) * sizeof *r->contribution);
+    ev.rc = announce(t, &ev.trained.blocks);
+    ev.trained.inner_step = r->inner_step;
+    ev.trained.loss = t->loss;
+    t->idle = true;
+    t->opt.post(t->opt.self, &ev);
+}
+
 static void begin_task(struct trainer *t, const struct trainer_command *c)
 {
     const struct job_train *job = &c->job.train;
@@ -441,6 +469,11 @@ static void begin_task(struct trainer *t, const struct trainer_command *c)
     if (!r->have_backend) { /* lost in an earlier round: once more */
         publisher_wait(t->publisher);
         (void)replica_recover(r, true, NULL);
+    }
+    t->idle = false;
+    if (job->idle) {
+        pack_nothing(t);
+        return;
     }
     if (t->opt.slots != NULL) { /* the steps are made */
         trainer_trained(t, 0);
@@ -455,6 +488,16 @@ static void begin_task(struct trainer *t, const struct trainer_command *c)
     t->most = c->lease.n_ranges > 0 && job->steps > 0 ? job->steps : UINT64_MAX;
     r->task = job->steps > 0 ? job->steps : r->opt.method.period;
     replica_turn(r, job->rank, job->members);
+}
+
+static void begin_repeat(struct trainer *t, const struct trainer_command *c)
+{
+    struct local_event ev = job_answer(&c->job, LOCO_EBUSY);
+
+    if (t->repeat.active ||
+        !trainer_repeat_begin(&t->repeat, &t->opt.replica, c, &ev.rc)) {
+        t->opt.post(t->opt.self, &ev);
+    }
 }
 
 void trainer_run_command(struct trainer *t, const struct trainer_command *c)
@@ -476,6 +519,9 @@ void trainer_run_command(struct trainer *t, const struct trainer_command *c)
     case JOB_PAIR:
         run_state(t, c);
         return;
+    case JOB_REPEAT:
+        begin_repeat(t, c);
+        return;
     case JOB_OVER:
         return; /* trainer_loop.c's */
     default:
@@ -495,15 +541,16 @@ bool trainer_waits_for_loop(const struct trainer *t)
 
 static bool has_steps(const struct trainer *t)
 {
-    return t->training || (t->beside && !trainer_waits_for_loop(t) &&
-                           replica_beside(&t->replica) > 0);
+    return t->training || t->repeat.active ||
+           (t->beside && !trainer_waits_for_loop(t) &&
+            replica_beside(&t->replica) > 0);
 }
 
 /* The average of what was packed is taken in after the steps made beside. */
 static bool must_wait(const struct trainer *t, const struct trainer_command *c)
 {
     return c->job.type == JOB_APPLY && c->job.apply.share > 0 && !t->paused &&
-           !t->training && has_steps(t);
+           !t->training && !t->repeat.active && has_steps(t);
 }
 
 /* The work of a stage has the trainer's share of the time, like steps. */
@@ -607,6 +654,8 @@ static void *trainer_run(void *arg)
     while (t->loop == NULL && !trainer_is_closing(t)) {
         if (next_command(t, &c)) {
             trainer_run_command(t, &c);
+        } else if (t->repeat.active && !trainer_is_closing(t)) {
+            repeat_step(t);
         } else if (has_steps(t) && !trainer_is_closing(t)) {
             step(t);
         }
@@ -643,6 +692,8 @@ static int open_parts(struct trainer *t, char *errmsg)
         .post = opt->post,
         .take_snapshot = opt->take_snapshot,
         .spare_snapshot = opt->spare_snapshot,
+        .take_moments = opt->take_moments,
+        .moments_block = opt->moments_block,
     };
     int rv =
         trainer_text_open(&t->text, opt->replica.train, opt->replica.n_train);
@@ -664,6 +715,7 @@ static int open_parts(struct trainer *t, char *errmsg)
 static void close_parts(struct trainer *t)
 {
     publisher_close(t->publisher);
+    trainer_repeat_close(&t->repeat);
     trainer_stage_close(&t->stage);
     replica_close(&t->replica);
     trainer_loop_close(t->loop);

@@ -18,6 +18,10 @@
  * checkpoint) is made by the trainer after LOAD and APPLY and handed to
  * `take_snapshot`, which owns it from then on.
  *
+ * A REPEAT makes the lease of another member again, on a second replica, before
+ * the steps of a TRAIN (trainer_repeat.h). One at a time: a second one is
+ * answered with LOCO_EBUSY.
+ *
  * Train shards may come while it trains (trainer_text.h).
  *
  * The steps of a TRAIN read its lease from the front on; what takes the steps
@@ -42,6 +46,7 @@
 #define LOCO_DAEMON_MACHINE_TRAINER_H
 
 #include "daemon/jobs/offers.h"
+#include "daemon/jobs/work_room.h"
 #include "daemon/machine/loop_socket.h"
 #include "daemon/machine/snapshot.h"
 #include "daemon/machine/trainer_stage.h"
@@ -51,16 +56,19 @@
 #include "train/replica/replica.h"
 
 struct trainer_command {
-    /* LOAD, TRAIN, APPLY, PAIR, PIPE, EVAL or OVER. A PIPE's STEP is answered
-     * after its PROGRESS. The steps of a TRAIN are a quorum's task; with a
-     * lease at most so many are made; else the rounds know how many. */
+    /* LOAD, TRAIN, APPLY, PAIR, PIPE, EVAL, REPEAT or OVER. A PIPE's STEP is
+     * answered after its PROGRESS. The steps of a TRAIN are a quorum's task;
+     * with a lease at most so many are made; else the rounds know how many. */
     struct job job;
-    struct lease lease;          /* TRAIN: what it reads; no ranges: its own */
-    const float *state;          /* LOAD: (replica_state_elements) */
-    const float *moments;        /* LOAD from_disk: (2, n) or NULL */
-    uint64_t inner_step, tokens; /* LOAD from_disk */
-    const uint8_t *wire;         /* APPLY; PAIR: NULL where it is alone */
-    size_t wire_room;            /* APPLY: bytes for replica_know_wire() */
+    struct lease lease; /* TRAIN: what it reads; no ranges: its own. REPEAT */
+    const float *state; /* LOAD: (replica_state_elements); REPEAT: the state
+                           before that round */
+    const struct work_room *room; /* REPEAT: full; nobody changes it meanwhile
+                                   */
+    const float *moments;         /* LOAD from_disk: (2, n) or NULL */
+    uint64_t inner_step, tokens;  /* LOAD from_disk */
+    const uint8_t *wire;          /* APPLY; PAIR: NULL where it is alone */
+    size_t wire_room;             /* APPLY: bytes for replica_know_wire() */
     /* APPLY: as long as the wire, what rounding took from the contribution, for
      * the next one; NULL: not known. */
     const float *error;
@@ -85,6 +93,10 @@ struct trainer_options {
      * elements. 0: it is not. */
     void (*take_offer)(void *self, struct offer *o);
     uint32_t offer_block;
+    /* Likewise the inner moments behind each snapshot, before its event:
+     * o->round is the next round. 0: they are not. */
+    void (*take_moments)(void *self, struct offer *o);
+    uint32_t moments_block;
     /* A training loop of its own makes the inner steps (trainer_loop.h);
      * borrowed for trainer_open(). NULL: this thread does. */
     const struct loop_socket_options *loop;

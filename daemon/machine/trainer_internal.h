@@ -7,6 +7,7 @@
 
 #include "daemon/machine/publisher.h"
 #include "daemon/machine/trainer.h"
+#include "daemon/machine/trainer_repeat.h"
 #include "daemon/machine/trainer_text.h"
 
 #define TRAINER_QUEUE_MAX 16
@@ -28,6 +29,7 @@ struct trainer {
     struct trainer_text text;
     /* The TRAIN under way; the thread's. */
     bool training;
+    bool idle;          /* what is packed is nothing, and spends no residual */
     bool beside;        /* steps may go on while what was packed is under way */
     struct lease lease; /* of the TRAIN */
     uint64_t n_leased;  /* steps that are open and read it */
@@ -35,6 +37,7 @@ struct trainer {
     float loss;
     double tokens_per_s;
     float *residual; /* (n) with error feedback */
+    struct trainer_repeat repeat;
     bool gpu_lost_before;
     bool stopped;
     struct trainer_stage stage; /* with slots */

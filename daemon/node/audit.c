@@ -69,8 +69,8 @@ void node_audit_committed(struct node *n)
     }
     note(n, &a->next.commit);
     a->next.view = n->ballot.cert.body;
-    a->own[p->round % 2].round = p->round;
-    a->own[p->round % 2].offer = p->members[n->round.rank].offer;
+    a->own[p->round % AUDIT_OWN].round = p->round;
+    a->own[p->round % AUDIT_OWN].offer = p->members[n->round.rank].offer;
 }
 
 /* What draws the blocks of that commit. False: it could not be signed. */
@@ -291,8 +291,8 @@ static bool is_here(const struct node *n, const struct fetch *f, uint32_t *lane)
     const uint32_t members = c->shape.cut.n;
 
     *lane = members;
-    if (a->own[f->index % 2].round == f->index &&
-        hash32_eq(&a->own[f->index % 2].offer, &f->root)) {
+    if (a->own[f->index % AUDIT_OWN].round == f->index &&
+        hash32_eq(&a->own[f->index % AUDIT_OWN].offer, &f->root)) {
         return true;
     }
     if (f->index != c->round || c->round != a->found.round ||
@@ -329,7 +329,8 @@ bool node_audit_serve(struct node *n, int peer, const struct fetch *f)
     struct action *action;
     uint32_t lane;
 
-    if (f->stream != STREAM_AUDIT || f->index == 0 || !audits(n) ||
+    if ((f->stream != STREAM_AUDIT && f->stream != STREAM_WORK) ||
+        f->buffer != BUFFER_OFFER || f->index == 0 || !audits(n) ||
         !members_is_ours(&n->members, peer)) {
         return false;
     }

@@ -10,6 +10,8 @@
 
 struct node;
 
+#define AUDIT_OWN 4 /* OFFERS_PAST_MAX */
+
 /* A commit that this peer was in, and the view that made it. */
 struct node_audited {
     struct audit_commit commit; /* round 0: none */
@@ -23,7 +25,7 @@ struct node_audit {
     struct {
         uint64_t round;
         struct hash32 offer;
-    } own[2]; /* what we contributed last: others may ask for it */
+    } own[AUDIT_OWN]; /* what we contributed last: others may ask for it */
     struct silence silence; /* who did not serve what it contributed */
     struct accuse found; /* a wrong sum; `tells` times it will be said again */
     uint32_t tells;

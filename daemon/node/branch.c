@@ -218,6 +218,7 @@ void node_leave_view(struct node *n, const char *why)
     node_sync_reset(n);
     node_pipe_leave(n);
     node_audit_stop(n);
+    node_work_stop(n);
     node_cancel_rounds(n);
 }
 

@@ -285,8 +285,8 @@ void node_on_fetch(struct node *n, int peer, const struct fetch *f)
         f->buffer == BUFFER_REDUCED ? n->terms.segment_elements : TRANSFER_PART;
     struct action *a;
 
-    if (f->buffer == BUFFER_OFFER) {
-        if (!node_audit_serve(n, peer, f)) {
+    if (f->buffer == BUFFER_OFFER || f->buffer == BUFFER_MOMENTS) {
+        if (!node_audit_serve(n, peer, f) && !node_work_serve(n, peer, f)) {
             refuse(n, peer, f);
         }
         return;

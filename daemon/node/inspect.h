@@ -17,6 +17,7 @@
 #include "daemon/node/stages.h"
 #include "daemon/node/training.h"
 #include "daemon/node/twin.h"
+#include "daemon/node/work.h"
 #include "p2p/pair/pair.h"
 #include "p2p/round/ballot.h"
 #include "p2p/round/round.h"
@@ -41,6 +42,7 @@ struct node_parts {
     const struct node_eval *eval;
     const struct node_judge *judge;
     const struct node_audit *audit;
+    const struct node_work *work;
     const struct node_admit *admit;
     const struct node_twin *twin;
 };

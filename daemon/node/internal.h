@@ -32,6 +32,7 @@
 #include "daemon/node/training.h"
 #include "daemon/node/twin.h"
 #include "daemon/node/view.h"
+#include "daemon/node/work.h"
 #include "p2p/exchange/bandwidth.h"
 #include "p2p/pair/pair.h"
 #include "p2p/round/ballot.h"
@@ -108,6 +109,7 @@ struct node {
     struct node_eval eval;
     struct node_judge judge;
     struct node_audit audit;
+    struct node_work work;
     struct node_view view;
     struct node_branch branch;
     struct node_proof proof;

@@ -184,6 +184,7 @@ static int open_cores(struct node *n)
     transfer_init(&n->transfer, &n->members, n->t.fetch_ms,
                   (rng_next(&n->rng) >> 24) << 20);
     node_audit_open(n);
+    node_work_open(n);
     return 0;
 }
 
@@ -471,6 +472,8 @@ static void on_seg_done(struct node *n, const struct event *event)
         node_eval_seg_done(n, ev);
     } else if (ev->segment.stream == STREAM_AUDIT) {
         node_audit_seg_done(n, ev);
+    } else if (ev->segment.stream == STREAM_WORK) {
+        node_work_seg_done(n, ev);
     } else if (!ev->sent) {
         transfer_seg_done(&n->transfer, ev, n->now, n->out);
     } else if (ev->rc != 0) {
@@ -503,6 +506,21 @@ static void on_stage_local(struct node *n, const struct local_event *e)
     }
 }
 
+static void begin_drain(struct node *n)
+{
+    n->draining = true;
+    n->drain_ms = n->now;
+}
+
+static void on_audit_local(struct node *n, const struct local_event *e)
+{
+    if (e->type == LOCAL_AUDITED) {
+        node_on_audited(n, e);
+    } else {
+        node_on_repeated(n, e);
+    }
+}
+
 static void on_local(struct node *n, const struct event *ev)
 {
     const struct local_event *e = &ev->local;
@@ -532,8 +550,9 @@ static void on_local(struct node *n, const struct event *ev)
         }
         return;
     case LOCAL_AUDITED:
-        node_on_audited(n, e);
-        break;
+    case LOCAL_REPEATED:
+        on_audit_local(n, e);
+        return;
     case LOCAL_HASHED:
         on_hashed(n, e);
         return;
@@ -554,8 +573,7 @@ static void on_local(struct node *n, const struct event *ev)
         node_on_pause(n, e->type == LOCAL_PAUSE);
         return;
     case LOCAL_DRAIN:
-        n->draining = true;
-        n->drain_ms = n->now;
+        begin_drain(n);
         return;
     case LOCAL_STAGED:
     case LOCAL_PIPED:

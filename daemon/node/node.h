@@ -115,7 +115,8 @@ struct node_status {
 #define FIELD(type, member, key, kind, metric, part) type member;
 #include "daemon/node/status.def"
     enum node_state state;
-    bool audits; /* of the run: members repeat sums */
+    bool audits;      /* of the run: members repeat sums.. */
+    bool audits_work; /* ..and leases */
     char reason[CORE_TEXT_MAX];
     enum reach_class reach;
     char reach_reason[CORE_TEXT_MAX];

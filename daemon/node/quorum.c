@@ -42,7 +42,7 @@ bool node_quorum_offered(const struct node *n)
 bool node_quorum_idle(const struct node *n)
 {
     return (n->terms.quorum || text_comes_later(&n->terms)) &&
-           n->round.mine.tokens == 0;
+           n->round.mine.tokens == 0 && !n->work.left_out;
 }
 
 /* The pieces that are kept from an attempt in which we had no weight go, too:

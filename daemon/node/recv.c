@@ -235,6 +235,7 @@ void node_on_fetch_no(struct node *n, int peer, const struct fetch_no *m)
 {
     transfer_refused(&n->transfer, peer, m, n->now, n->out);
     audit_refused(&n->audit.core, peer, m, n->out);
+    work_refused(&n->work.core, peer, m, n->out);
 }
 
 /* SUSPECT, PREPARE, PROMISE, ACCEPT, ACCEPTED. */

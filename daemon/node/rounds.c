@@ -155,6 +155,7 @@ void node_on_committed(struct node *n)
             (unsigned long long)(n->held.known.tokens - p->tokens_before));
     node_sync_reset(n);
     node_audit_committed(n);
+    node_work_committed(n);
     if (r->in_plan) {
         n->rounds.n_committed++;
         if (p->n_rollback > 0) {
@@ -240,6 +241,7 @@ static void rounds_applied(struct node *n, const struct local_event *e)
     if (!n->held.placed) {
         spend_contribution(n, e->applied.tokens);
     }
+    node_work_announce(n, &e->applied, n->held.target_spent == SPENT_NOT);
     node_held_take(&n->held, &e->applied);
     node_sync_taken(n);
     node_lease_find(n);
@@ -247,6 +249,7 @@ static void rounds_applied(struct node *n, const struct local_event *e)
     node_note_state(n, &n->held.target_result);
     node_judge_look(n);
     node_audit_applied(n);
+    node_work_applied(n);
     take_over(n);
     node_step_taken(n);
 }
@@ -254,6 +257,7 @@ static void rounds_applied(struct node *n, const struct local_event *e)
 static void rounds_loaded(struct node *n)
 {
     node_audit_stop(n);
+    node_work_stop(n);
     node_note_state(n, NULL);
     node_judge_look(n);
     take_over(n);
@@ -321,7 +325,9 @@ static void train_advance(struct node *n)
     if (!n->eval.has_before && stand->round == 0) {
         node_evaluate(n);
     }
-    n->inner->train(n);
+    if (!node_work_leaves_out(n)) {
+        n->inner->train(n);
+    }
 }
 
 /* ---- the regime -------------------------------------------------------- */
@@ -452,6 +458,7 @@ static void rounds_advance(struct node *n)
         n->inner->tick(n);
         node_judge_tick(n);
         node_audit_tick(n);
+        node_work_tick(n);
         train_advance(n);
         round_tick(&n->round, n->now, n->out);
         ask_for_change(n);
@@ -478,6 +485,7 @@ static uint64_t rounds_deadline(const struct node *n)
         node_eval_deadline(n),
         node_judge_deadline(n),
         node_audit_deadline(n),
+        node_work_deadline(n),
     };
     uint64_t first = CORE_NEVER;
 

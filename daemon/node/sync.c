@@ -342,6 +342,7 @@ void node_on_loaded(struct node *n, const struct local_event *e)
     n->sync.delta_failed = false;
     node_lease_find(n);
     n->regime->loaded(n);
+    node_work_announce(n, &e->loaded, n->training.active || n->training.packed);
     if (back) {
         node_step_taken(n);
     }

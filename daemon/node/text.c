@@ -203,6 +203,11 @@ static bool own_lease(const struct node *n, struct lease *lease)
                     lease);
 }
 
+void node_lease_none(struct node *n)
+{
+    n->text.under_way = 0;
+}
+
 void node_lease_name(struct node *n, struct job_train *train)
 {
     struct lease lease;

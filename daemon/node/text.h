@@ -42,6 +42,8 @@ void node_lease_heard(struct node *n,
                       const struct hash32 *hash);
 /* Ask for what is missing. */
 void node_lease_advance(struct node *n);
+/* The TRAIN under way reads nothing. */
+void node_lease_none(struct node *n);
 /* Into TRAIN: what is ours. */
 void node_lease_name(struct node *n, struct job_train *train);
 

@@ -401,12 +401,13 @@ static int settings(struct sim *s, struct sim_result *result)
         {"sync.merge_every", "", 0, 4, .u32 = &l->merge_every},
         {"rollback.misjudge", "", 0, 64, .u32 = &s->misjudge},
         {"sync.rollback_microbits", "", 0, 8e6, .u32 = &l->rollback_microbits},
-        {"sync.audit", "", 0, 1, .u32 = &l->audits},
+        {"sync.audit", "", 0, 2, .u32 = &l->audits},
         {"join.state_tenths", "", 1, 1000, .u32 = &s->slow.tenths},
         {"join.shard_tenths", "", 1, 1000, .u32 = &s->shards.tenths},
         {"run.init", "", 0, 1, .u32 = &l->begins},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
         {"audit.percent", "", 1, 100, .u32 = &l->missum_percent},
+        {"work.kind", "", 1, 5, .u32 = &s->work.kind},
         {"convicts.kind", "", 1, 9, .u32 = &s->trial_kind},
         {"convicts.accusers", "", 1, 64, .u32 = &s->accusers},
         {"liar.kind", "", 1, LIE_ALL, .u32 = &s->lie},
@@ -453,7 +454,8 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
                        codec_names);
         return LOCO_EINVAL;
     }
-    if (sc->options == options_audit || sc->options == options_silence) {
+    if (sc->options == options_audit || sc->options == options_silence ||
+        sc->options == options_work) {
         exchange = EXCHANGE_BUTTERFLY; /* others have no owners */
     }
     if (exchange != EXCHANGE_BUTTERFLY && !codec_adds(codec)) {
@@ -893,6 +895,8 @@ static int run_once(const struct sim_options *opt,
         check_rollbacks(s);
         check_audits(s);
         sim_audit_judge(s, result);
+        check_work(s);
+        sim_work_judge(s, result);
         check_silence(s);
         sim_convicts_judge(s);
         collect(s, result);

@@ -670,6 +670,8 @@ const struct scenario scenarios[] = {
      40, options_rollback, setup_rollback, false},
     {"audit", "the owner of a slice sums wrong, others repeat some sums", 5, 40,
      options_audit, setup_audit, false},
+    {"work", "the work of a member is made up, others make it again", 5, 150,
+     options_work, setup_work, false},
     {"silence", "the owner of a slice sums wrong, and nobody can repeat it", 5,
      60, options_silence, setup_silence, false},
     {"convicts", "members that lied, and that others hold a proof against, go",

@@ -69,11 +69,20 @@ struct sim {
     struct trial *trial;           /* scenarios_convicts.c; its settings: */
     uint32_t trial_kind, accusers; /* 0: seeds take turns; half */
     bool rollbacks;                /* scenarios_rollback.c */
-    bool audits;                   /* scenarios_audit.c */
-    bool missums;                  /* the same: the victim sums wrong.. */
-    uint64_t missum_round;         /* ..after that round; 0: not yet.. */
-    uint64_t liar_rounds;          /* ..and is out so many later; 0: not yet */
-    struct {                       /* scenarios_silence.c */
+    struct {                       /* scenarios_work.c */
+        bool on;
+        uint32_t kind;
+        uint64_t round;       /* the newest that was seen, */
+        uint32_t n_rounds;    /* since the victim lies, */
+        uint32_t n_with;      /* of them those that it has a part in */
+        uint64_t known_round; /* most convict it since; 0: not yet */
+        uint32_t read;        /* leases, by all */
+    } work;
+    bool audits;           /* scenarios_audit.c */
+    bool missums;          /* the same: the victim sums wrong.. */
+    uint64_t missum_round; /* ..after that round; 0: not yet.. */
+    uint64_t liar_rounds;  /* ..and is out so many later; 0: not yet */
+    struct {               /* scenarios_silence.c */
         bool on, begun;
         uint32_t mute;         /* who serves its contribution to nobody */
         uint64_t round;        /* the newest that was seen, */
@@ -197,6 +206,11 @@ void check_strangers(struct sim *s);
 void options_audit(struct sim *s);
 void setup_audit(struct sim *s);
 void check_audits(struct sim *s);
+/* scenarios_work.c */
+void options_work(struct sim *s);
+void setup_work(struct sim *s);
+void check_work(struct sim *s);
+void sim_work_judge(const struct sim *s, struct sim_result *r);
 /* Rounds until the liar was out; the run ended first: no figure. */
 void sim_audit_judge(const struct sim *s, struct sim_result *r);
 

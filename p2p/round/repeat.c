@@ -23,6 +23,11 @@ static bool is_good(const struct repeat_reading *r)
            (!r->has_after || r->after >= REPEAT_AFTER);
 }
 
+static bool is_far(const struct repeat_reading *r)
+{
+    return r->steady >= REPEAT_WILD && r->own < REPEAT_FAR * r->best_own;
+}
+
 enum repeat_verdict repeat_judge(const struct repeat_reading *r)
 {
     if (!is_finite(r) || r->best < REPEAT_CLEAR || r->best_own < REPEAT_CLEAR) {
@@ -31,9 +36,9 @@ enum repeat_verdict repeat_judge(const struct repeat_reading *r)
     if (is_good(r)) {
         return REPEAT_GOOD;
     }
-    return !r->has_steady               ? REPEAT_AGAIN
-           : r->steady >= REPEAT_STEADY ? REPEAT_BAD
-                                        : REPEAT_UNCLEAR;
+    return !r->has_steady                            ? REPEAT_AGAIN
+           : r->steady >= REPEAT_STEADY || is_far(r) ? REPEAT_BAD
+                                                     : REPEAT_UNCLEAR;
 }
 
 /* ---- draws -------------------------------------------------------------- */
@@ -114,9 +119,15 @@ void repeat_init(struct repeat *r)
     memset(r, 0, sizeof *r);
 }
 
-static void dismiss(struct repeat *r, struct repeat_case *c)
+static void settle(struct repeat *r, struct repeat_case *c)
 {
     c->open = false;
+    r->settled[c->commit] |= 1ULL << c->accused;
+}
+
+static void dismiss(struct repeat *r, struct repeat_case *c)
+{
+    settle(r, c);
     charge(r, &r->commit[c->commit].member[c->accuser]);
 }
 
@@ -132,6 +143,9 @@ void repeat_commit(struct repeat *r, const struct repeat_commit *c)
     }
     memmove(r->commit + 1, r->commit,
             (REPEAT_COMMITS - 1) * sizeof r->commit[0]);
+    memmove(r->settled + 1, r->settled,
+            (REPEAT_COMMITS - 1) * sizeof r->settled[0]);
+    r->settled[0] = 0;
     r->commit[0] = *c;
     r->n_commits += r->n_commits < REPEAT_COMMITS;
 }
@@ -238,7 +252,8 @@ enum repeat_end repeat_accuse(struct repeat *r,
     struct repeat_case *place, k;
 
     if (!find_words(r, accuser, commit, accused, &w) ||
-        !(r->commit[w.commit].lease >> w.accused & 1)) {
+        !(r->commit[w.commit].lease >> w.accused & 1) ||
+        (r->settled[w.commit] >> w.accused & 1)) {
         return REPEAT_NONE;
     }
     if (find_case(r, w.commit, w.accused) != NULL) {
@@ -278,7 +293,7 @@ enum repeat_end repeat_say(struct repeat *r,
     k->said |= 1ULL << w.speaker;
     k->bad |= verdict == REPEAT_BAD ? 1ULL << w.speaker : 0;
     if (2 * count(k->bad) > count(r->commit[w.commit].full)) {
-        k->open = false;
+        settle(r, k);
         return REPEAT_CONVICTED;
     }
     if (!is_possible(&r->commit[w.commit], k)) {

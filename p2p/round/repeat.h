@@ -50,8 +50,9 @@
 /* A member audits in one round of so many: 5 % of its work. */
 #define REPEAT_EVERY 20
 
-/* Commits whose contributions and states can still be asked for. */
-#define REPEAT_COMMITS 2
+/* Commits about which members may still speak: in short rounds some pass until
+ * each has made the lease again. */
+#define REPEAT_COMMITS 6
 
 #define REPEAT_CASES_MAX 4
 #define REPEAT_ACCOUNTS  128
@@ -74,6 +75,11 @@
 #define REPEAT_CLEAR 0.5
 /* Where training is wild, honest machines differ by more than this. */
 #define REPEAT_STEADY 0.98
+/* But not so wildly that work which has nothing to do with the repeat could be
+ * honest: where they agree to this.. */
+#define REPEAT_WILD 0.9
+/* ..and what was sent does not even to that. */
+#define REPEAT_FAR 0.5
 
 struct repeat_reading {
     /* Of what was sent and the repeat, over the drawn blocks; length in
@@ -135,6 +141,7 @@ struct repeat_account {
 struct repeat {
     uint32_t n_commits;
     struct repeat_commit commit[REPEAT_COMMITS]; /* the newest first */
+    uint64_t settled[REPEAT_COMMITS]; /* bit i: a case about member i ended */
     struct repeat_case cases[REPEAT_CASES_MAX];
     struct repeat_account account[REPEAT_ACCOUNTS];
 };
@@ -160,8 +167,8 @@ bool repeat_may_accuse(const struct repeat *r,
 /* The accuser says that the accused did bad work for that commit; so does a
  * second accuser, whose word is one more of the same case. REPEAT_NONE: it is
  * not looked at: of another commit, of no full member, of no lease, of itself,
- * too early, of so few members that nobody can be convicted, or with
- * REPEAT_CASES_MAX or one of the accuser open. */
+ * too early, of so few members that nobody can be convicted, after a case about
+ * the same work ended, or with REPEAT_CASES_MAX or one of the accuser open. */
 enum repeat_end repeat_accuse(struct repeat *r,
                               const struct peer_id *accuser,
                               const struct hash32 *commit,

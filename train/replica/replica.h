@@ -272,6 +272,13 @@ size_t replica_state(const struct replica *r,
  */
 void replica_forget_moments(struct replica *r);
 
+/* Inner moments (n) of an optimizer that made so many steps, in place of our
+ * own. Nothing where they begin anew with each round or are of the state. */
+void replica_set_moments(struct replica *r,
+                         const float *u,
+                         const float *v,
+                         uint64_t steps);
+
 /* The state of `round` as others hold it: its vectors one behind the other.
  * With rebase theta keeps its displacement and the contribution stands.
  * LOCO_EPROTO: not such a state. LOCO_ENUMERIC: not finite, where nobody has

@@ -378,6 +378,23 @@ int replica_load(struct replica *r,
     return 0;
 }
 
+void replica_set_moments(struct replica *r,
+                         const float *u,
+                         const float *v,
+                         uint64_t steps)
+{
+    const struct method *m = &r->opt.method;
+
+    if (m->moments == METHOD_RESET) {
+        return;
+    }
+    replica_put_moments(r, replica_shares_u(m) ? NULL : u,
+                        replica_shares_v(m) ? NULL : v);
+    if (!replica_shares_u(m) && !replica_shares_v(m)) {
+        r->optimizer.t = steps;
+    }
+}
+
 int replica_restore(struct replica *r,
                     uint64_t round,
                     const float *state,
@@ -386,15 +403,10 @@ int replica_restore(struct replica *r,
                     uint64_t inner_step,
                     uint64_t tokens_seen)
 {
-    const struct method *m = &r->opt.method;
     int rv = replica_load(r, round, state, false);
 
-    if (m->moments != METHOD_RESET && u != NULL && v != NULL) {
-        replica_put_moments(r, replica_shares_u(m) ? NULL : u,
-                            replica_shares_v(m) ? NULL : v);
-        if (!replica_shares_u(m) && !replica_shares_v(m)) {
-            r->optimizer.t = inner_step;
-        }
+    if (u != NULL && v != NULL) {
+        replica_set_moments(r, u, v, inner_step);
     }
     r->inner_step = inner_step;
     r->tokens_seen = tokens_seen;

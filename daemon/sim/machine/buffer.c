@@ -336,6 +336,9 @@ on_fill(void *self, uint32_t peer, const struct segment *seg, uint8_t *dst)
     if (seg->buffer == BUFFER_OFFER) {
         return local_offer_fill(l, m, seg, dst);
     }
+    if (seg->buffer == BUFFER_MOMENTS) {
+        return local_moments_fill(l, m, seg, dst);
+    }
     if (segment_is_leaves(seg)) {
         return fill_leaves(l, m, seg, dst);
     }
@@ -395,6 +398,7 @@ target(struct local *l, struct machine *m, const struct segment *seg)
     case BUFFER_FORTH:
     case BUFFER_BACK:
     case BUFFER_OFFER:
+    case BUFFER_MOMENTS:
     case BUFFER_KIND_COUNT:
         break;
     }
@@ -458,6 +462,13 @@ static int put(struct local *l,
     uint8_t *to;
     int rc;
 
+    if (seg->stream == STREAM_WORK) {
+        rc = work_room_take(&m->room, &cut, seg, src);
+        if (rc == 0 && kept_find(&m->states, m->room.round - 1, 0) != NULL) {
+            m->base = m->room.round;
+        }
+        return rc;
+    }
     if (seg->buffer == BUFFER_OFFER) {
         return audit_room_take(&m->audit, &cut, seg, src);
     }

@@ -13,6 +13,7 @@
 #include "daemon/jobs/reduce.h"
 #include "daemon/jobs/segments.h"
 #include "daemon/jobs/wire_slots.h"
+#include "daemon/jobs/work_room.h"
 #include "daemon/sim/machine/local.h"
 #include "p2p/pipeline/pipeline.h"
 #include "train/sync/trainers.h"
@@ -70,6 +71,8 @@ struct local_micro {
 };
 
 #define LOCAL_SUM_MAX 1024
+#define LOCAL_MOMENTS (1 + OFFERS_PAST_MAX) /* rounds */
+#define LOCAL_LIED    16 /* rounds of which it is known who lied */
 
 struct machine {
     struct run_terms *terms;
@@ -85,11 +88,14 @@ struct machine {
     /* Error feedback, as daemon/machine/trainer.h and machine/internal.h have
      * it. */
     float *residual, *error;
-    bool poisoned, spoiled, ruins, misjudges, missums;
+    bool poisoned, spoiled, ruins, misjudges, missums, lies, accuses, mute;
     struct wire_slots wire; /* of attempts; applied ones go to `reduced` */
     struct reduce reduce;
     struct offers offers; /* of runs with audits */
     struct audit_room audit;
+    struct offer moments[LOCAL_MOMENTS]; /* by round */
+    struct work_room room;
+    uint64_t base; /* the state before the round of the room is kept; and 1 */
     uint64_t n_missums;
     bool forgets; /* the next INHERIT fails */
     struct local_reduced reduced[LOCAL_REDUCED];
@@ -124,6 +130,8 @@ struct local {
     size_t vector_bytes, state_bytes;
     uint64_t blind_steps; /* local_blind_steps() */
     uint64_t serial;
+    /* (n_peers, LOCAL_LIED) by round: the round twice, and 1 for a lie. */
+    uint64_t *lied;
     struct machine *machines;
     uint8_t *shards[LOCAL_SHARDS]; /* as the manifest names them */
     struct hash32 shard_hash[LOCAL_SHARDS];
@@ -185,6 +193,21 @@ int local_audit(struct local *l,
                 struct machine *m,
                 const struct job_audit *job,
                 struct report_audited *report);
+
+/* sim/machine/work.c */
+/* Whether the contribution that is packed now is a lie. */
+void local_note_lie(struct local *l, uint32_t peer);
+/* Moments of the state in place. */
+void local_moments(struct local *l, uint32_t peer, struct report_state *report);
+int local_moments_fill(const struct local *l,
+                       const struct machine *m,
+                       const struct segment *s,
+                       uint8_t *dst);
+int local_repeat(const struct local *l,
+                 uint32_t peer,
+                 const struct job_repeat *job,
+                 struct report_repeated *report);
+void local_work_free(struct machine *m);
 
 /* sim/machine/pair.c */
 /* Anchor and displacement as they go out. */
@@ -267,6 +290,8 @@ int local_apply(struct local *l,
 void local_pack_again(struct local *l, uint32_t peer);
 /* TRAIN: `steps`, less those made beside the round before. */
 void local_train_round(struct local *l, uint32_t peer, uint32_t steps);
+/* A contribution of nothing. */
+void local_pack_nothing(struct local *l, uint32_t peer);
 /* Begin `steps` inner steps, instead of those under way. */
 void local_train(struct local *l, uint32_t peer, uint32_t steps);
 /* One step of the optimizer, at once. */

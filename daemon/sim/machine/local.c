@@ -36,6 +36,7 @@ static void forget(struct machine *m)
     lanes_free(&m->reduce.lanes);
     offers_free(&m->offers);
     audit_room_free(&m->audit);
+    local_work_free(m);
     free(m->incoming.bytes);
     pieces_free(&m->leaves);
     free(m->pair_in);
@@ -261,6 +262,7 @@ work(struct local *l, uint32_t peer, struct local_op *op, struct local_event *e)
 {
     struct machine *m = &l->machines[peer];
     const struct job *job = &op->job;
+    int rc;
 
     if (op->rc != 0) {
         return op->rc;
@@ -273,9 +275,13 @@ work(struct local *l, uint32_t peer, struct local_op *op, struct local_event *e)
         local_configure(l, m, &e->configured);
         return 0;
     case JOB_LOAD:
-        return local_load(l, peer, &job->load, &e->loaded);
+        rc = local_load(l, peer, &job->load, &e->loaded);
+        local_moments(l, peer, &e->loaded);
+        return rc;
     case JOB_APPLY:
-        return local_apply(l, peer, &job->apply, &e->applied);
+        rc = local_apply(l, peer, &job->apply, &e->applied);
+        local_moments(l, peer, &e->applied);
+        return rc;
     case JOB_PAIR:
         return local_pair_apply(l, m, &job->pair, &e->applied);
     case JOB_EVAL:
@@ -297,6 +303,8 @@ work(struct local *l, uint32_t peer, struct local_op *op, struct local_event *e)
         return 0;
     case JOB_AUDIT:
         return local_audit(l, m, &job->audit, &e->audited);
+    case JOB_REPEAT:
+        return local_repeat(l, peer, &job->repeat, &e->repeated);
     case JOB_PIPE:
         if (local_pipe_is_void(m, &job->pipe)) {
             e->type = LOCAL_TYPE_COUNT; /* nobody waits for it */
@@ -384,6 +392,10 @@ delay_of(struct local *l, struct machine *m, const struct job *job)
         m->url_busy++;
         return l->opt.url_ms;
     }
+    if (job->type ==
+        JOB_REPEAT) { /* states are put in place between its steps */
+        return job->repeat.steps * l->opt.step_ms * m->slow;
+    }
     if (job->type != JOB_LOAD && job->type != JOB_APPLY &&
         job->type != JOB_PAIR && job->type != JOB_EVAL &&
         job->type != JOB_PIPE) {
@@ -445,6 +457,10 @@ on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
 
     switch (job->type) {
     case JOB_TRAIN:
+        if (job->train.idle) {
+            local_pack_nothing(l, peer);
+            break;
+        }
         local_trainers_turn(l, m, &job->train);
         local_take_lease(m, &job->train.lease, out);
         local_train_round(l, peer, job->train.steps);
@@ -541,6 +557,7 @@ int local_open(struct local **local,
     local_trainers_open(l);
     l->vector_bytes = l->codec->bytes(local_most(opt));
     l->state_bytes = 2 * sizeof(float) * opt->n_params;
+    l->lied = world_alloc(opt->n_peers * LOCAL_LIED * sizeof *l->lied);
     l->machines = world_alloc(opt->n_peers * sizeof *l->machines);
     l->scratch = world_alloc(opt->n_params * sizeof(float));
     make_shards(l);
@@ -573,6 +590,7 @@ void local_close(struct local *l)
         free(l->shards[s]);
     }
     free(l->machines);
+    free(l->lied);
     free(l->scratch);
     free(l);
 }

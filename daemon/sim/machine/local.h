@@ -54,7 +54,7 @@ struct local_options {
     float norm_clip;         /* butterfly; 0: none */
     bool centred;            /* its clip is from a centre */
     uint32_t missum_percent; /* of the sums of who sums wrong; 0: all */
-    uint32_t audits;         /* 1: terms.audits */
+    uint32_t audits;         /* 1: terms.audits; 2: terms.audits_work, too */
     /* The vector of round r is part (r - 1) mod fragments of the parameters;
      * steps go on beside a round, at most so many; half of what they moved in
      * that part outlives its commit. */
@@ -170,6 +170,13 @@ void local_ruin(struct local *l, uint32_t peer, bool on);
 
 /* This machine measures every state as bad; or as it is again. */
 void local_misjudge(struct local *l, uint32_t peer, bool on);
+
+/* What this machine contributes is not what it learnt; or is again. */
+void local_lie(struct local *l, uint32_t peer, bool on);
+/* It finds bad what others contribute; or reads it as it is again. */
+void local_accuse(struct local *l, uint32_t peer, bool on);
+/* It announces no moments; or does again. */
+void local_mute(struct local *l, uint32_t peer, bool on);
 
 /* Each sum that this machine makes, or missum_percent of them, is wrong in one
  * bit; or is right again. */

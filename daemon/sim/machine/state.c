@@ -56,6 +56,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .exchange = o->exchange,
         .site_rtt_us = o->site_rtt_us,
         .audits = o->audits != 0,
+        .audits_work = o->audits > 1,
         .adapts = o->exchange == EXCHANGE_RING && o->quorum == 0,
         .pairs = o->pairs,
         .chunk_segments = 1, /* as many stripes as can be */
@@ -141,6 +142,10 @@ void local_configure(struct local *l,
         memcpy(m->held, m->disk.shards, sizeof m->held);
     }
     local_fill_terms(l, m);
+    if (m->terms->audits_work) {
+        m->states.more = KEPT_STATES_MAX - KEPT_STATES;
+        m->offers.more = OFFERS_PAST_MAX - OFFERS_PAST;
+    }
     report->terms = m->terms;
     if (m->terms->holds_state) {
         report->record = m->disk.record;

@@ -50,6 +50,7 @@ static int fill(struct local *l, uint32_t peer)
         m->contribution[i] = m->ruins
                                  ? (i % 2 == 0 ? 1000.0F : -1000.0F)
                                  : m->contribution[i] + m->residual[first + i];
+        m->contribution[i] = m->lies ? -m->contribution[i] : m->contribution[i];
     }
     if (l->watch.contributed != NULL) {
         l->watch.contributed(l->watch.self, &c);
@@ -63,6 +64,23 @@ void local_pack_again(struct local *l, uint32_t peer)
         (l->opt.fragments > 1 || l->trainers.count > 0)) {
         (void)fill(l, peer);
     }
+}
+
+void local_pack_nothing(struct local *l, uint32_t peer)
+{
+    struct machine *m = &l->machines[peer];
+    struct local_event e = {
+        .type = LOCAL_TRAINED,
+        .trained = {.round = m->round, .inner_step = m->inner_step},
+    };
+
+    memset(m->contribution, 0, l->opt.n_params * sizeof *m->contribution);
+    m->train_gen++;
+    m->training = false;
+    m->packed = true;
+    m->packed_step = m->inner_step;
+    e.rc = local_announce(l, m, &e.trained.blocks);
+    local_tell(l, peer, &e);
 }
 
 static void pack(struct local *l, uint32_t peer)
@@ -80,6 +98,7 @@ static void pack(struct local *l, uint32_t peer)
     m->packed = true;
     m->packed_step = m->inner_step;
     e.rc = fill(l, peer);
+    local_note_lie(l, peer);
     e.rc = e.rc == 0 ? local_announce(l, m, &e.trained.blocks) : e.rc;
     local_tell(l, peer, &e);
     m->beside_left = l->opt.overlap;

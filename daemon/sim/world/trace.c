@@ -54,6 +54,7 @@ static const struct kind local_kind[] = {
     /* 19 was a job of slices of the parameters, and stays free. */
     [LOCAL_AUDITED] = {20, "audited"},
     [LOCAL_PLACED] = {21, "placed"},
+    [LOCAL_REPEATED] = {22, "repeated"},
 };
 
 _Static_assert(sizeof event_kind / sizeof *event_kind == EVENT_TYPE_COUNT,

@@ -96,6 +96,11 @@ static float bf16(float x)
     return x;
 }
 
+static bool is_rounded(const struct backend *be)
+{
+    return be->bf16 || be->rounded != NULL;
+}
+
 /* An operand as the kernel sees it: element (i, k) is x[i * step_i + k *
  * step_k], rounded where the kernel rounds. */
 struct operand {
@@ -131,10 +136,10 @@ dot(const float *a, int64_t step_a, const float *b, int64_t step_b, int64_t n)
 static void check(const struct product *p, const struct backend *be)
 {
     const struct matmul *op = &p->op;
-    struct operand a =
-        operand_of(op->a, op->ta ? op->k : op->m, op->lda, op->ta, be->bf16);
-    struct operand b =
-        operand_of(op->b, op->tb ? op->n : op->k, op->ldb, !op->tb, be->bf16);
+    struct operand a = operand_of(op->a, op->ta ? op->k : op->m, op->lda,
+                                  op->ta, is_rounded(be));
+    struct operand b = operand_of(op->b, op->tb ? op->n : op->k, op->ldb,
+                                  !op->tb, is_rounded(be));
 
     for (int64_t at = 0; at < p->c_floats; at++) {
         int64_t i = at / op->ldc, j = at % op->ldc;
@@ -162,8 +167,9 @@ static void check(const struct product *p, const struct backend *be)
 
 /* Around the tile, the panel, the slice and the blocks of every set. */
 static const int64_t sizes[][3] = {
-    {1, 1, 1},     {13, 33, 17},   {12, 32, 16},   {64, 31, 32},  {65, 257, 5},
-    {385, 7, 257}, {400, 65, 513}, {20, 1030, 30}, {31, 64, 1025}};
+    {1, 1, 1},      {13, 33, 17},  {12, 32, 16},   {64, 31, 32},
+    {65, 257, 5},   {385, 7, 257}, {400, 65, 513}, {20, 1030, 30},
+    {31, 64, 1025}, {3, 5, 2700}};
 
 #define SIZE_COUNT ((int)(sizeof sizes / sizeof sizes[0]))
 
@@ -224,6 +230,21 @@ static void bf16_products_are_those_of_rounded_operands(void **state)
     backend_close(&be);
 }
 
+static void any_kernels_can_round_their_operands(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ISA_COUNT; i++) {
+        struct backend be;
+
+        if (backend_cpu_isa(&be, 1, isas[i]) == 0) {
+            assert_int_equal(backend_set_dtype(&be, BACKEND_ROUNDED), 0);
+            assert_non_null(be.rounded);
+            try_all(&be);
+            backend_close(&be);
+        }
+    }
+}
+
 static void same_bits(enum backend_dtype dtype)
 {
     for (int i = 0; i < SIZE_COUNT * 4; i++) {
@@ -256,6 +277,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     (void)state;
     same_bits(BACKEND_FP32);
     same_bits(BACKEND_BF16);
+    same_bits(BACKEND_ROUNDED);
 }
 
 static void auto_chooses_a_dtype_that_works(void **state)
@@ -291,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_right_where_blocks_end),
         cmocka_unit_test(bf16_products_are_those_of_rounded_operands),
+        cmocka_unit_test(any_kernels_can_round_their_operands),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(auto_chooses_a_dtype_that_works),
     };

@@ -332,11 +332,31 @@ static void a_case_ends_with_its_contributions(void **state)
     repeat_commit(&r, &next);
     assert_int_equal(say(&c, 2, 1, REPEAT_BAD), REPEAT_OPEN);
     assert_int_equal(accuse(&next, 3, 1), REPEAT_NEW); /* another work */
-    next = commit_of(11, 4);
+    for (uint64_t round = 11; round < 9 + REPEAT_COMMITS; round++) {
+        next = commit_of(round, 4);
+        repeat_commit(&r, &next);
+    }
+    assert_true(repeat_may_accuse(&r, &c.member[0], 8 + REPEAT_COMMITS));
+    next = commit_of(9 + REPEAT_COMMITS, 4);
     repeat_commit(&r, &next);
     assert_int_equal(say(&c, 3, 1, REPEAT_BAD), REPEAT_NONE);
-    assert_false(repeat_may_accuse(&r, &c.member[0], 11));
-    assert_true(repeat_may_accuse(&r, &c.member[3], 11));
+    assert_false(repeat_may_accuse(&r, &c.member[0], 9 + REPEAT_COMMITS));
+    assert_true(repeat_may_accuse(&r, &c.member[3], 9 + REPEAT_COMMITS));
+}
+
+/* Words are said more than once: one that is late opens no second case. */
+static void a_case_is_had_once(void **state)
+{
+    struct repeat_commit c = begin(9, 4);
+
+    (void)state;
+    assert_int_equal(accuse(&c, 0, 1), REPEAT_NEW);
+    assert_int_equal(say(&c, 2, 1, REPEAT_BAD), REPEAT_OPEN);
+    assert_int_equal(say(&c, 3, 1, REPEAT_BAD), REPEAT_CONVICTED);
+    assert_int_equal(accuse(&c, 2, 1), REPEAT_NONE);
+    assert_int_equal(accuse(&c, 0, 2), REPEAT_NEW);
+    assert_int_equal(say(&c, 1, 2, REPEAT_GOOD), REPEAT_DISMISSED);
+    assert_int_equal(accuse(&c, 3, 2), REPEAT_NONE);
 }
 
 /* A liar accuses whenever it may; each case is a repeat of everybody. */
@@ -407,6 +427,7 @@ int main(void)
         cmocka_unit_test(who_is_no_full_member_has_no_word),
         cmocka_unit_test(two_members_cannot_convict_each_other),
         cmocka_unit_test(a_case_ends_with_its_contributions),
+        cmocka_unit_test(a_case_is_had_once),
         cmocka_unit_test(false_accusations_become_rare),
         cmocka_unit_test(cases_and_accounts_are_bounded),
     };

@@ -1,0 +1,280 @@
+/* work_room.c - see work_room.h. */
+#include "daemon/jobs/work_room.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+
+/* ---- memory ------------------------------------------------------------- */
+
+void work_room_free(struct work_room *r)
+{
+    free(r->have);
+    free(r->moments);
+    free(r->blocks);
+    *r = (struct work_room){0};
+}
+
+static uint64_t n_blocks(const struct work_room *r)
+{
+    return (r->n + r->block - 1) / r->block;
+}
+
+static void place_blocks(struct work_room *r)
+{
+    float *at = r->blocks;
+
+    for (uint32_t k = 0; k < WORK_BLOCKS; k++) {
+        r->sent[k] = (struct work_block){.x = at, .mean = at + r->block};
+        r->after[k] = (struct work_block){.x = at + 2 * (size_t)r->block};
+        at += 3 * (size_t)r->block;
+    }
+}
+
+static int take_memory(struct work_room *r, uint64_t n, uint32_t block)
+{
+    if (r->moments != NULL && r->n == n && r->block == block) {
+        return 0;
+    }
+    work_room_free(r);
+    r->n = n;
+    r->block = block;
+    r->moments = malloc(n * sizeof *r->moments);
+    r->have = malloc((size_t)(n_blocks(r) + 7) / 8);
+    r->blocks = malloc(3 * (size_t)WORK_BLOCKS * block * sizeof *r->blocks);
+    if (r->moments == NULL || r->have == NULL || r->blocks == NULL) {
+        work_room_free(r);
+        return LOCO_ENOMEM;
+    }
+    return 0;
+}
+
+/* ---- pieces ------------------------------------------------------------- */
+
+static bool is_after(const struct segment *s)
+{
+    return s->buffer == BUFFER_MOMENTS && s->op == SEGMENT_LANE;
+}
+
+/* The contribution that the piece is about. */
+static uint64_t round_of(const struct segment *s)
+{
+    return is_after(s) ? s->index - 1 : s->index;
+}
+
+/* Elements of the moments, where that piece is of `elements` ones. */
+static int
+begin(struct work_room *r, const struct segment *s, const struct offer_cut *cut)
+{
+    uint64_t n =
+        s->buffer == BUFFER_MOMENTS ? cut->elements : 2 * cut->elements;
+    int rv;
+
+    if (r->round == round_of(s) && id_eq(&r->maker, &s->maker) && r->n == n) {
+        return 0;
+    }
+    rv = take_memory(r, n, cut->block);
+    if (rv != 0) {
+        return rv;
+    }
+    r->round = round_of(s);
+    r->maker = s->maker;
+    r->n_have = 0;
+    memset(r->have, 0, (size_t)(n_blocks(r) + 7) / 8);
+    place_blocks(r);
+    return 0;
+}
+
+static int
+take_moments(struct work_room *r, const struct segment *s, const uint8_t *src)
+{
+    const struct codec *bf16 = codec_get(CODEC_BF16);
+    int rv = bf16->decode(r->moments + s->offset, src, s->len);
+
+    for (uint64_t i = s->offset / r->block;
+         rv == 0 && i * r->block < s->offset + s->len; i++) {
+        r->n_have += (r->have[i / 8] >> (i % 8) & 1) == 0;
+        r->have[i / 8] = (uint8_t)(r->have[i / 8] | 1U << (i % 8));
+    }
+    return rv;
+}
+
+static int take_block(struct work_block *b,
+                      const struct codec *codec,
+                      const struct segment *s,
+                      const uint8_t *src)
+{
+    b->offset = s->offset;
+    b->len = s->len;
+    b->has_mean = false;
+    b->here = codec->decode(b->x, src, s->len) == 0;
+    return b->here ? 0 : LOCO_ENUMERIC;
+}
+
+int work_room_take(struct work_room *r,
+                   const struct offer_cut *cut,
+                   const struct segment *s,
+                   const uint8_t *src)
+{
+    bool lane = s->op == SEGMENT_LANE;
+    int rv;
+
+    if ((lane && (s->lane >= WORK_BLOCKS || s->len > cut->block)) ||
+        (!lane && s->buffer != BUFFER_MOMENTS) || round_of(s) == 0) {
+        return LOCO_EINVAL;
+    }
+    rv = offer_check(cut, s, s->index, src);
+    rv = rv == 0 ? begin(r, s, cut) : rv;
+    if (rv != 0) {
+        return rv;
+    }
+    if (!lane) {
+        return take_moments(r, s, src);
+    }
+    return take_block(is_after(s) ? &r->after[s->lane] : &r->sent[s->lane],
+                      cut->codec, s, src);
+}
+
+int work_room_mean(struct work_room *r,
+                   uint32_t k,
+                   const struct codec *codec,
+                   const uint8_t *src)
+{
+    struct work_block *b = &r->sent[k];
+    int rv = b->here ? codec->decode(b->mean, src, b->len) : LOCO_ENOENT;
+
+    b->has_mean = rv == 0;
+    return rv;
+}
+
+static bool is_usable(const struct work_block *b)
+{
+    return b->here && b->has_mean;
+}
+
+bool work_room_is_full(const struct work_room *r)
+{
+    bool any = false;
+
+    for (uint32_t k = 0; k < WORK_BLOCKS; k++) {
+        any = any || is_usable(&r->sent[k]);
+    }
+    return r->round != 0 && r->n_have == n_blocks(r) && any;
+}
+
+/* ---- reading ------------------------------------------------------------ */
+
+/* Of two vectors: the squares of both, and their product. */
+struct sums {
+    double xx, rr, xr;
+};
+
+static void add(struct sums *s, double x, double r)
+{
+    s->xx += x * x;
+    s->rr += r * r;
+    s->xr += x * r;
+}
+
+/* Two vectors of nothing are equal. */
+static double cosine(const struct sums *s)
+{
+    if (s->xx == 0 && s->rr == 0) {
+        return 1;
+    }
+    return s->xx > 0 && s->rr > 0 ? s->xr / sqrt(s->xx * s->rr) : 0;
+}
+
+struct all_sums {
+    struct sums sent, own;      /* what was sent, beside the repeat */
+    struct sums wire, own_wire; /* what the wire leaves of the repeat */
+    struct sums steady;         /* a repeat with other products, its own part */
+};
+
+static void add_block(struct all_sums *a,
+                      const struct work_block *b,
+                      const struct work_repeat *w,
+                      const float *wire)
+{
+    for (uint32_t i = 0; i < b->len; i++) {
+        double mean = (double)b->mean[i], x = (double)b->x[i];
+        double r = (double)w->repeat[b->offset + i], l = (double)wire[i];
+
+        add(&a->sent, x, r);
+        add(&a->own, x - mean, r - mean);
+        add(&a->wire, l, r);
+        add(&a->own_wire, l - mean, r - mean);
+        if (w->steady != NULL) {
+            add(&a->steady, (double)w->steady[b->offset + i] - mean, r - mean);
+        }
+    }
+}
+
+static int sum_blocks(const struct work_room *r,
+                      const struct work_repeat *w,
+                      struct all_sums *a)
+{
+    float *wire = malloc(r->block * sizeof *wire);
+    uint8_t *bytes = malloc(w->codec->bytes(r->block));
+    int rv = wire == NULL || bytes == NULL ? LOCO_ENOMEM : 0;
+
+    for (uint32_t k = 0; k < WORK_BLOCKS && rv == 0; k++) {
+        const struct work_block *b = &r->sent[k];
+        const struct codec_op op = {.own = w->repeat + b->offset,
+                                    .n = b->len,
+                                    .scale = 1,
+                                    .result = wire};
+
+        if (is_usable(b)) {
+            rv = w->codec->encode_op(bytes, &op);
+            if (rv == 0) {
+                add_block(a, b, w, wire);
+            }
+        }
+    }
+    free(bytes);
+    free(wire);
+    return rv;
+}
+
+/* The lesser cosine of both moments. A block that lies in both counts as one of
+ * u: that hides nothing, as it is one of many. */
+static void read_after(const struct work_room *r,
+                       const struct work_repeat *w,
+                       struct repeat_reading *out)
+{
+    struct sums u = {0}, v = {0};
+
+    for (uint32_t k = 0; k < WORK_BLOCKS; k++) {
+        const struct work_block *b = &r->after[k];
+
+        for (uint32_t i = 0; b->here && i < b->len; i++) {
+            add(b->offset < r->n / 2 ? &u : &v, (double)b->x[i],
+                (double)w->moments[b->offset + i]);
+            out->has_after = true;
+        }
+    }
+    out->after = fmin(cosine(&u), cosine(&v));
+}
+
+int work_room_read(const struct work_room *r,
+                   const struct work_repeat *w,
+                   struct repeat_reading *out)
+{
+    struct all_sums a = {0};
+    int rv = sum_blocks(r, w, &a);
+
+    *out = (struct repeat_reading){
+        .cosine = cosine(&a.sent),
+        .own = cosine(&a.own),
+        .length = a.sent.rr > 0 ? sqrt(a.sent.xx / a.sent.rr) : INFINITY,
+        .best = cosine(&a.wire),
+        .best_own = cosine(&a.own_wire),
+        .has_steady = w->steady != NULL,
+        .steady = cosine(&a.steady),
+    };
+    read_after(r, w, out);
+    return rv;
+}

@@ -1,0 +1,83 @@
+/* work_room.h - what an auditor of work holds of another member's work.
+ *
+ * An auditor makes the lease of another member, the *maker*, again
+ * (p2p/round/repeat.h): from the state before the round, with the inner moments
+ * that the maker began with. It fetches these whole, and of what the maker sent
+ * some *blocks*; of the moments with which the maker began its next lease some
+ * blocks, too. Each piece comes with its proof (offers.h): it is what the maker
+ * announced in that round.
+ *
+ *     work_room_take*, work_room_mean* -> work_room_is_full -> the lease is
+ * made again -> work_room_read
+ *
+ * Moments are one vector, u then v, in bf16. One maker and round at a time: a
+ * piece of another one empties the room. Memory: 8 bytes a parameter, and three
+ * times WORK_BLOCKS blocks in fp32. One thread.
+ */
+#ifndef LOCO_DAEMON_JOBS_WORK_ROOM_H
+#define LOCO_DAEMON_JOBS_WORK_ROOM_H
+
+#include "daemon/jobs/offers.h"
+#include "p2p/round/work.h"
+
+/* Of a contribution: the cosine of so many is as that of all to 0.002, where
+ * work is honest (STRANGERS.md, section 5). */
+#define WORK_BLOCKS WORK_DRAWS
+
+struct work_block {
+    bool here, has_mean;
+    uint64_t offset; /* of its first element */
+    uint32_t len;
+    float *x;    /* (len) what was sent */
+    float *mean; /* (len) the result of the round there; `sent` only */
+};
+
+struct work_room {
+    uint64_t round; /* whose contribution it is; 0: the room is empty */
+    struct peer_id maker;
+    uint64_t n;      /* elements of the moments: two a parameter */
+    uint32_t block;  /* elements that pieces are cut at */
+    uint64_t n_have; /* blocks of the moments that are here */
+    uint8_t *have;   /* bit i: block i */
+    float *moments;  /* (n) */
+    struct work_block sent[WORK_BLOCKS], after[WORK_BLOCKS];
+    float *blocks; /* memory of all of them */
+};
+
+/* A piece that came, with its proof behind it:
+ *   MOMENTS, COPY  of those of round s->index
+ *   MOMENTS, LANE  block number s->lane of those of the round after
+ *   OFFER, LANE    block number s->lane of the contribution to s->index
+ * `cut`: of that vector. LOCO_EHASH: it is not what s->maker announced by
+ * s->offer. LOCO_ENUMERIC, LOCO_EPROTO: no numbers. LOCO_EINVAL: no such block.
+ * LOCO_ENOMEM. */
+int work_room_take(struct work_room *r,
+                   const struct offer_cut *cut,
+                   const struct segment *s,
+                   const uint8_t *src);
+
+/* The result of that round at block k of `sent`, encoded. */
+int work_room_mean(struct work_room *r,
+                   uint32_t k,
+                   const struct codec *codec,
+                   const uint8_t *src);
+
+/* All moments are here, and with its mean at least one block. */
+bool work_room_is_full(const struct work_room *r);
+
+/* What comes of the lease, made again. */
+struct work_repeat {
+    const struct codec *codec; /* of contributions */
+    const float *repeat;       /* its contribution, without residual */
+    const float *moments;      /* (n) at its end */
+    const float *steady;       /* a second one, with other products, or NULL */
+};
+
+/* LOCO_ENUMERIC: the repeat does not fit the wire; LOCO_ENOMEM. */
+int work_room_read(const struct work_room *r,
+                   const struct work_repeat *w,
+                   struct repeat_reading *out);
+
+void work_room_free(struct work_room *r);
+
+#endif

@@ -1,0 +1,42 @@
+/* trainer_repeat.h - the lease of another member, made again; the inside of
+ * trainer.h.
+ *
+ * A REPEAT trains a second replica, from the state before the round and with
+ * the maker's moments, and reads what comes of it beside what the maker sent
+ * (daemon/jobs/work_room.h). Its steps come before those of a TRAIN; a LOAD or
+ * APPLY is done between two of them. Where the reading is bad the lease is made
+ * once more with products of the other kind, so that a round too wild to tell
+ * is known (p2p/round/repeat.h).
+ *
+ * Memory: that of a second replica, while it lasts; 12 bytes a parameter more
+ * for the second time. Everything is the trainer's thread's. Not with a
+ * training loop of its own, and not for stages.
+ */
+#ifndef LOCO_DAEMON_MACHINE_TRAINER_REPEAT_H
+#define LOCO_DAEMON_MACHINE_TRAINER_REPEAT_H
+
+#include "daemon/machine/trainer.h"
+
+struct trainer_repeat {
+    bool active;
+    struct trainer_command command;
+    struct replica_options opt;
+    struct replica ghost; /* the second one */
+    bool open;
+    uint32_t made; /* steps */
+    bool again;    /* the second time */
+    float *first;  /* (n) what came of it the first time, then its moments */
+};
+
+/* `opt`: of the trainer's own replica. False: it cannot be begun (*rc). */
+bool trainer_repeat_begin(struct trainer_repeat *r,
+                          const struct replica_options *opt,
+                          const struct trainer_command *command,
+                          int *rc);
+
+/* One inner step of it. True: it is done, and this is its answer. */
+bool trainer_repeat_step(struct trainer_repeat *r, struct local_event *answer);
+
+void trainer_repeat_close(struct trainer_repeat *r);
+
+#endif

@@ -1,0 +1,165 @@
+/* work.c - the moments of this member's leases, and leases of others that are
+ * made again.
+ *
+ * With each state that it publishes the trainer announces the inner moments
+ * that the next lease begins with (publisher.c); they are kept for the round
+ * under way and two more, 4 bytes a parameter each. Who audits another member
+ * collects that one's moments and some blocks of what it sent in a room
+ * (daemon/jobs/work_room.h); a REPEAT hands the room and the state before the
+ * round to the trainer (trainer_repeat.h), and nothing in it changes until that
+ * is answered.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/machine/internal.h"
+#include "proto/base/err.h"
+
+/* ---- our own moments ---------------------------------------------------- */
+
+/* After a step back, or for a branch that counts from elsewhere, the same round
+ * is announced anew. */
+void machine_take_moments(void *self, struct offer *o)
+{
+    struct machine *m = self;
+    struct offer *moments = m->work.moments;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    if (moments[0].round != o->round) {
+        offer_free(&moments[MACHINE_MOMENTS - 1]);
+        memmove(moments + 1, moments,
+                (MACHINE_MOMENTS - 1) * sizeof moments[0]);
+        moments[0] = (struct offer){0};
+    }
+    offer_free(&moments[0]);
+    moments[0] = *o;
+    (void)pthread_mutex_unlock(&m->mutex);
+    *o = (struct offer){0};
+}
+
+int machine_moments_fill(struct machine *m,
+                         const struct segment *s,
+                         uint8_t *dst)
+{
+    const struct offer_cut cut = segment_cut(&m->terms, m->codec, s);
+    int rv = LOCO_ENOENT;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    for (int i = 0; i < MACHINE_MOMENTS; i++) {
+        const struct offer *o = &m->work.moments[i];
+
+        if (o->n > 0 && o->round == s->index) {
+            rv = offer_fill(o, &cut, s, dst);
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&m->mutex);
+    return rv;
+}
+
+/* ---- leases of others --------------------------------------------------- */
+
+/* Whether a REPEAT reads the room. */
+static bool is_busy(struct machine *m)
+{
+    m->work.reading = m->work.reading && !atomic_load(&m->work.done);
+    return m->work.reading;
+}
+
+/* Only the last states are kept, and the pieces may take longer than that. */
+static void hold_base(struct machine *m, uint64_t round)
+{
+    struct machine_work *w = &m->work;
+    const struct kept_state *kept;
+
+    if (w->base != NULL && w->base->round == round) {
+        return;
+    }
+    machine_snapshots_collect(m);
+    kept = kept_find(&m->past.kept, round, 0);
+    if (kept != NULL) {
+        machine_snapshot_drop(m, w->base);
+        w->base = kept->state;
+        w->base->refs++;
+    }
+}
+
+int machine_work_take(struct machine *m,
+                      const struct segment *s,
+                      const uint8_t *src)
+{
+    const struct offer_cut cut = segment_cut(&m->terms, m->codec, s);
+    int rv =
+        is_busy(m) ? LOCO_EBUSY : work_room_take(&m->work.room, &cut, s, src);
+
+    if (rv == 0) {
+        hold_base(m, m->work.room.round - 1);
+    }
+    return rv;
+}
+
+/* The result of the round beside each block of what the maker sent. */
+static int take_means(struct machine *m, uint64_t round)
+{
+    uint8_t *bytes = malloc(m->codec->bytes(m->terms.block));
+    int rv = bytes == NULL ? LOCO_ENOMEM : 0;
+
+    for (uint32_t k = 0; k < WORK_BLOCKS && rv == 0; k++) {
+        const struct work_block *b = &m->work.room.sent[k];
+        const struct segment s = {.buffer = BUFFER_REDUCED,
+                                  .index = round,
+                                  .offset = b->offset,
+                                  .len = b->len};
+
+        if (b->here) {
+            rv = machine_fill(m, &s, bytes);
+            rv = rv == 0 ? work_room_mean(&m->work.room, k, m->codec, bytes)
+                         : rv;
+        }
+    }
+    free(bytes);
+    return rv;
+}
+
+int machine_repeat(struct machine *m,
+                   const struct job *job,
+                   const struct out *out)
+{
+    const struct job_repeat *what = &job->repeat;
+    struct machine_work *w = &m->work;
+    struct trainer_command c = {.job = *job, .room = &w->room};
+    int rv;
+
+    if (is_busy(m)) {
+        return LOCO_EBUSY;
+    }
+    if (what->round == 0 || what->round != w->room.round ||
+        !id_eq(&what->maker, &w->room.maker) ||
+        what->lease.len != sizeof c.lease) {
+        return LOCO_EINVAL;
+    }
+    if (w->base == NULL || w->base->round != what->round - 1) {
+        return LOCO_ENOENT;
+    }
+    rv = take_means(m, what->round);
+    if (rv != 0) {
+        return rv;
+    }
+    memcpy(&c.lease, out->bytes + what->lease.at, sizeof c.lease);
+    c.state = w->base->state;
+    atomic_store(&w->done, false);
+    rv = machine_command(m, &c);
+    w->reading = rv == 0;
+    return rv;
+}
+
+void machine_work_free(struct machine *m)
+{
+    machine_snapshot_drop(m, m->work.base);
+    m->work.base = NULL;
+    m->work.reading = false;
+    for (int i = 0; i < MACHINE_MOMENTS; i++) {
+        offer_free(&m->work.moments[i]);
+    }
+    work_room_free(&m->work.room);
+}

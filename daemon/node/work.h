@@ -1,0 +1,79 @@
+/* work.h - this peer makes leases of others again, and says what it read. See
+ * work.c, and p2p/round/work.h.
+ */
+#ifndef LOCO_DAEMON_NODE_WORK_H
+#define LOCO_DAEMON_NODE_WORK_H
+
+#include "p2p/round/work.h"
+
+struct node;
+struct node_status;
+
+#define WORK_OWN   6 /* rounds whose moments others may ask for */
+#define WORK_WORDS 4 /* verdicts of ours that are said again */
+
+/* Moments of one of our leases. */
+struct work_own {
+    struct moments said; /* round 0: none */
+    uint32_t tells;      /* it will be said so often again.. */
+    uint64_t tell_ms;    /* ..from then on */
+};
+
+struct work_word {
+    struct verdict said;
+    uint32_t tells;
+    uint64_t tell_ms;
+};
+
+struct node_work {
+    struct work core;
+    struct work_commit next; /* until its result is in place here; round 0 */
+    struct work_own own[WORK_OWN]; /* by round */
+    struct work_word words[WORK_WORDS];
+    uint32_t n_words; /* ever */
+    /* Bytes of moments that a member had of us since that round. */
+    struct {
+        struct peer_id id;
+        uint64_t round, bytes;
+    } served[VIEW_MEMBERS_MAX];
+    /* What this peer offers now is nothing, as it makes a lease of somebody
+     * else again; but it is an offer like any. */
+    bool left_out;
+    uint64_t n_convicted;     /* by more than half, as this peer counted */
+    struct peer_id convicted; /* the last one */
+};
+
+void node_work_open(struct node *n);
+
+/* A round was committed, with this peer. */
+void node_work_committed(struct node *n);
+
+/* Its result is in place. */
+void node_work_applied(struct node *n);
+
+/* The state in place is another one, or the view is left. */
+void node_work_stop(struct node *n);
+
+/* A state is in place: say which moments the next lease begins with. `goes_on`:
+ * it began before that state. */
+struct report_state;
+void node_work_announce(struct node *n,
+                        const struct report_state *state,
+                        bool goes_on);
+
+/* The trainer is free for the next round. True: it is not trained for, as a
+ * lease of somebody else is made again. */
+bool node_work_leaves_out(struct node *n);
+
+void node_on_repeated(struct node *n, const struct local_event *e);
+void node_work_tick(struct node *n);
+uint64_t node_work_deadline(const struct node *n);
+void node_work_seg_done(struct node *n, const struct event_seg_done *ev);
+
+/* A FETCH of moments, or of blocks of a contribution, for an audit of work.
+ * False: it is refused. */
+bool node_work_serve(struct node *n, int peer, const struct fetch *f);
+
+void node_work_status(const struct node *n, struct node_status *s);
+
+#endif

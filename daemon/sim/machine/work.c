@@ -1,0 +1,146 @@
+/* work.c - moments that are announced, and leases of others made again; as
+ * daemon/machine/work.c.
+ *
+ * The fake machine has no moments, and what it learns cannot be made again. So
+ * moments are any numbers, and a reading is drawn: that of a lie where the
+ * maker lied (local_lie()), else one as honest machines of different kinds have
+ * it (p2p/round/STRANGERS.md, section 5). In one round of WILD training is wild
+ * for all, and honest machines part.
+ */
+#include "daemon/sim/machine/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/sim/world/internal.h"
+#include "proto/base/err.h"
+#include "proto/base/rng.h"
+
+#define WILD 8
+
+void local_lie(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].lies = on;
+}
+
+void local_accuse(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].accuses = on;
+}
+
+void local_mute(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].mute = on;
+}
+
+void local_note_lie(struct local *l, uint32_t peer)
+{
+    uint64_t round = l->machines[peer].round + 1;
+    uint64_t *lied = &l->lied[peer * LOCAL_LIED + round % LOCAL_LIED];
+
+    *lied = round << 1 | l->machines[peer].lies;
+}
+
+/* ---- moments --------------------------------------------------------------
+ */
+
+void local_moments(struct local *l, uint32_t peer, struct report_state *report)
+{
+    struct machine *m = &l->machines[peer];
+    const struct offer_cut cut = {codec_get(CODEC_BF16), m->terms->block,
+                                  2 * (uint64_t)l->opt.n_params};
+    uint64_t words[] = {l->opt.seed, peer, m->life, m->round};
+    uint64_t rng = rng_mix(words, 4);
+    struct offer *o = &m->moments[(m->round + 1) % LOCAL_MOMENTS];
+    float *x;
+
+    if (!m->terms->audits_work || m->mute) {
+        return; /* as if it had none */
+    }
+    x = world_alloc(cut.elements * sizeof *x);
+    for (uint64_t i = 0; i < cut.elements; i++) {
+        x[i] = rng_float(&rng);
+    }
+    offer_free(o);
+    if (offer_make(o, &cut, x) == 0) {
+        o->round = m->round + 1;
+        report->moments = *offer_root(o);
+        report->moment_steps = m->inner_step;
+    }
+    free(x);
+}
+
+int local_moments_fill(const struct local *l,
+                       const struct machine *m,
+                       const struct segment *s,
+                       uint8_t *dst)
+{
+    const struct offer_cut cut = segment_cut(m->terms, l->codec, s);
+    const struct offer *o = &m->moments[s->index % LOCAL_MOMENTS];
+
+    return o->n == 0 || o->round != s->index ? LOCO_ENOENT
+                                             : offer_fill(o, &cut, s, dst);
+}
+
+void local_work_free(struct machine *m)
+{
+    for (uint32_t i = 0; i < LOCAL_MOMENTS; i++) {
+        offer_free(&m->moments[i]);
+    }
+    work_room_free(&m->room);
+}
+
+/* ---- a lease made again ---------------------------------------------------
+ */
+
+/* From `least` on, up to 1. */
+static double from(uint64_t *rng, double least)
+{
+    return least + (1 - least) * (double)rng_float(rng);
+}
+
+/* What auditors of different kinds read, in a round like that. */
+static enum repeat_verdict
+read(const struct local *l, uint32_t peer, uint64_t round, bool lie)
+{
+    uint64_t words[] = {l->opt.seed, peer, round};
+    uint64_t all[] = {l->opt.seed, round};
+    uint64_t rng = rng_mix(words, 3);
+    bool wild = rng_mix(all, 2) % WILD == 0;
+    struct repeat_reading r = {
+        .cosine = lie ? from(&rng, 0) * 0.93 : from(&rng, wild ? 0.93 : 0.968),
+        .own = lie ? from(&rng, 0) * 0.93 : from(&rng, wild ? 0.9 : 0.965),
+        .length = from(&rng, 0.96),
+        .best = 1,
+        .best_own = 1,
+        .has_steady = true,
+        .steady = wild ? from(&rng, 0.85) * 0.98 : from(&rng, 0.985),
+    };
+
+    return repeat_judge(&r);
+}
+
+int local_repeat(const struct local *l,
+                 uint32_t peer,
+                 const struct job_repeat *job,
+                 struct report_repeated *report)
+{
+    const struct machine *m = &l->machines[peer];
+    int maker = world_find(l->world, &job->maker);
+    uint64_t lied;
+
+    if (m->room.round != job->round || !id_eq(&m->room.maker, &job->maker) ||
+        m->room.n_have * m->room.block < m->room.n || maker < 0) {
+        return LOCO_EINVAL;
+    }
+    if (m->base != job->round) {
+        return LOCO_ENOENT;
+    }
+    lied = l->lied[(uint32_t)maker * LOCAL_LIED + job->round % LOCAL_LIED];
+    if (lied >> 1 != job->round) {
+        return LOCO_ENOENT; /* long ago */
+    }
+    report->verdict =
+        m->accuses ? REPEAT_BAD : (uint8_t)read(l, peer, job->round, lied & 1);
+    return 0;
+}

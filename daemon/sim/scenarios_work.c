@@ -1,0 +1,218 @@
+/* scenarios_work.c - members whose work is made up, and who sees it.
+ *
+ * A butterfly with audits of work. Seeds take turns (work.kind):
+ *
+ *   1  LIE       the victim contributes something else in each round
+ *   2  MUTE      the same, and it announces no moments any more
+ *   3  ACCUSERS  two of five find bad whatever they draw
+ *   4  BOTH      the victim lies, and two friends find honest work bad and the
+ *                victim's as they read it
+ *   5  HONEST    nobody lies; another member dies and comes back
+ *
+ * W: nobody honest is ever convicted, nor found silent by most. A liar that
+ * more than half of the others convicted is in no view of theirs. One that
+ * announces nothing is in a third of the rounds at most. Somebody made leases
+ * again.
+ *
+ * Figures: commits with the liar after its first lie (work_with), and with how
+ * many of the others convict it at the end (work_holders).
+ */
+#include "daemon/node/audit.h"
+#include "daemon/node/inspect.h"
+#include "daemon/sim/sim_internal.h"
+#include "daemon/sim/world/internal.h"
+#include "p2p/round/view.h"
+
+#define LOOK_MS  100
+#define TO_LEAVE 4  /* rounds */
+#define LEAST    40 /* rounds that are needed to judge */
+
+enum kind {
+    KIND_LIE = 1,
+    KIND_MUTE,
+    KIND_ACCUSERS,
+    KIND_BOTH,
+    KIND_HONEST,
+    KIND_COUNT = KIND_HONEST
+};
+
+static bool lies(const struct sim *s)
+{
+    return s->work.kind == KIND_LIE || s->work.kind == KIND_MUTE ||
+           s->work.kind == KIND_BOTH;
+}
+
+static bool is_friend(const struct sim *s, uint32_t q)
+{
+    return (s->work.kind == KIND_ACCUSERS || s->work.kind == KIND_BOTH) &&
+           (q == (s->victim + 1) % s->n || q == (s->victim + 2) % s->n);
+}
+
+static const struct node_work *work_of(const struct sim *s, uint32_t q)
+{
+    return s->nodes[q] == NULL ? NULL : node_parts(s->nodes[q]).work;
+}
+
+/* Others that convict the victim. */
+static uint32_t n_holders(const struct sim *s)
+{
+    uint32_t n = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        const struct node_work *w = work_of(s, q);
+
+        n += q != s->victim && w != NULL && w->n_convicted > 0;
+    }
+    return n;
+}
+
+/* The newest commit of an honest peer. */
+static const struct node_commit *newest(const struct sim *s)
+{
+    const struct node_commit *best = NULL;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        const struct node_commit *c = q == s->victim || s->nodes[q] == NULL
+                                          ? NULL
+                                          : node_last_commit(s->nodes[q]);
+
+        if (c != NULL && (best == NULL || c->round > best->round)) {
+            best = c;
+        }
+    }
+    return best;
+}
+
+/* Count the rounds that the victim has a part in. */
+static void look_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+    const struct node_commit *c = newest(s);
+
+    (void)arg;
+    if (c != NULL && c->round > s->work.round) {
+        bool in = false;
+
+        for (uint32_t k = 0; k < c->n; k++) {
+            in |= world_find(s->world, &c->member[k]) == s->victim;
+        }
+        s->work.round = c->round;
+        s->work.n_rounds++;
+        s->work.n_with += in;
+        if (s->work.known_round == 0 && 2 * n_holders(s) > s->n - 1) {
+            s->work.known_round = c->round;
+        }
+    }
+    if (!s->done) {
+        world_call(s->world, world_now(s->world) + LOOK_MS, look_call, s, 0);
+    }
+}
+
+static void turn_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    local_lie(s->local, s->victim, lies(s));
+    local_mute(s->local, s->victim, s->work.kind == KIND_MUTE);
+    for (uint32_t q = 0; q < s->n; q++) {
+        local_accuse(s->local, q, is_friend(s, q));
+    }
+    sim_fault(s);
+    look_call(s, arg);
+}
+
+void options_work(struct sim *s)
+{
+    s->work.on = true;
+    s->local_opt.audits = 2;
+    if (s->work.kind == 0) {
+        s->work.kind = 1 + (uint32_t)(s->opt.seed % KIND_COUNT);
+    }
+}
+
+void setup_work(struct sim *s)
+{
+    uint64_t at = sim_after_rounds(s, 2, 6);
+
+    s->calm_ms = at;
+    world_call(s->world, at, turn_call, s, 0);
+    if (s->work.kind == KIND_HONEST) {
+        s->restart_after_ms = sim_draw(s, 1000, 12000);
+        s->calm_ms += 5000 + s->restart_after_ms;
+        world_call(s->world, at + sim_draw(s, 0, 5000), sim_strike_call, s,
+                   (s->victim + 2) % s->n);
+    }
+}
+
+static bool has_in_view(const struct sim *s, uint32_t q, uint32_t peer)
+{
+    const struct ballot *b = node_parts(s->nodes[q]).ballot;
+
+    return b->have &&
+           view_index(&b->cert.body, &world_identity(s->world, peer)->id) >= 0;
+}
+
+/* How many of the others found that peer silent. */
+static uint32_t n_finding(const struct sim *s, uint32_t peer)
+{
+    const struct peer_id *id = &world_identity(s->world, peer)->id;
+    uint32_t n = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        const struct node_audit *a = s->nodes[q] == NULL || q == peer
+                                         ? NULL
+                                         : node_parts(s->nodes[q]).audit;
+
+        for (uint32_t k = 0; a != NULL && k < a->silence.n; k++) {
+            n += id_eq(&a->silence.row[k].id, id);
+        }
+    }
+    return n;
+}
+
+static void check_peer(struct sim *s, uint32_t q, const struct node_work *w)
+{
+    bool liar = lies(s) && q == s->victim;
+
+    if (w->n_convicted > 0 &&
+        (!lies(s) || world_find(s->world, &w->convicted) != s->victim)) {
+        check_fail(s->check, "W: peer %u convicts one that is honest", q);
+    }
+    if (!liar && s->lives[q] == 1 && 2 * n_finding(s, q) > s->n) {
+        check_fail(s->check, "W: most find peer %u silent, which is honest", q);
+    }
+    if (!liar && w->n_convicted > 0 && s->work.known_round > 0 &&
+        s->work.known_round + TO_LEAVE < s->work.round &&
+        has_in_view(s, q, s->victim)) {
+        check_fail(s->check, "W: peer %u has the liar in its view", q);
+    }
+}
+
+void check_work(struct sim *s)
+{
+    for (uint32_t q = 0; s->local_opt.audits > 1 && q < s->n; q++) {
+        const struct node_work *w = work_of(s, q);
+
+        if (w != NULL && world_alive(s->world, q)) {
+            s->work.read += (uint32_t)w->core.n_read;
+            check_peer(s, q, w);
+        }
+    }
+    if (s->work.on && s->rounds >= 100 && s->work.read == 0) {
+        check_fail(s->check, "W: nobody made a lease again");
+    }
+    if (s->work.kind == KIND_MUTE && s->work.n_rounds >= LEAST &&
+        3 * s->work.n_with > s->work.n_rounds) {
+        check_fail(s->check, "W: who announces nothing is in %u of %u rounds",
+                   s->work.n_with, s->work.n_rounds);
+    }
+}
+
+void sim_work_judge(const struct sim *s, struct sim_result *r)
+{
+    if (s->work.on) {
+        sim_figure(r, "work_read", (double)s->work.read, SIM_SUM);
+        sim_figure(r, "work_with", (double)s->work.n_with, SIM_MAX);
+        sim_figure(r, "work_holders", (double)n_holders(s), SIM_MIN);
+    }
+}

@@ -1,0 +1,576 @@
+/* trainer_repeat_test.c - a lease made again by another trainer, with real
+ * training: honest work is read as good, on other kernels too; lies are not.
+ *
+ * A maker trains two rounds; its second contribution is audited. The auditor
+ * has other kernels, another peer number, and a past of its own. */
+#include "daemon/machine/trainer.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "p2p/round/repeat.h"
+#include "proto/base/err.h"
+#include "proto/base/errmsg.h"
+#include "proto/base/rng.h"
+
+#define EVENTS_MAX 512
+#define STEPS      32
+#define BLOCK      4096 /* of fp16 */
+#define FIRST      500  /* position of the audited lease */
+
+struct inbox {
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    unsigned n;
+    struct local_event events[EVENTS_MAX];
+    struct snapshot *snapshot;
+    struct offer moments; /* the last ones */
+};
+
+static uint8_t text[200000];
+static struct shard shard;
+static const struct peer_id maker_id = {{7}};
+
+static void post(void *self, const struct local_event *event)
+{
+    struct inbox *in = self;
+
+    (void)pthread_mutex_lock(&in->mutex);
+    if (event->type != LOCAL_PROGRESS && in->n < EVENTS_MAX) {
+        in->events[in->n++] = *event;
+    }
+    (void)pthread_cond_signal(&in->wake);
+    (void)pthread_mutex_unlock(&in->mutex);
+}
+
+static void take_snapshot(void *self, struct snapshot *s)
+{
+    struct inbox *in = self;
+
+    (void)pthread_mutex_lock(&in->mutex);
+    snapshot_free(in->snapshot);
+    in->snapshot = s;
+    (void)pthread_mutex_unlock(&in->mutex);
+}
+
+static void take_moments(void *self, struct offer *o)
+{
+    struct inbox *in = self;
+
+    (void)pthread_mutex_lock(&in->mutex);
+    offer_free(&in->moments);
+    in->moments = *o;
+    *o = (struct offer){0};
+    (void)pthread_mutex_unlock(&in->mutex);
+}
+
+static struct local_event next_event(struct inbox *in)
+{
+    struct local_event e;
+
+    (void)pthread_mutex_lock(&in->mutex);
+    while (in->n == 0) {
+        (void)pthread_cond_wait(&in->wake, &in->mutex);
+    }
+    e = in->events[0];
+    memmove(in->events, in->events + 1, --in->n * sizeof in->events[0]);
+    (void)pthread_mutex_unlock(&in->mutex);
+    return e;
+}
+
+static struct local_event expect(struct inbox *in, enum local_type type)
+{
+    struct local_event e = next_event(in);
+
+    assert_int_equal(e.type, type);
+    return e;
+}
+
+/* Words of a small language, so that there is something to learn, and each
+ * part of it says something else. */
+static void write_text(void)
+{
+    uint64_t rng = 5;
+    size_t at = 0;
+
+    while (at < sizeof text) {
+        uint64_t word = rng_below(&rng, 400), spell = word * 977 + at / 3000;
+
+        for (uint64_t i = 0; i < 3 + word % 5 && at < sizeof text; i++) {
+            text[at++] = (uint8_t)('a' + (spell >> i * 3) % 26);
+        }
+        if (at < sizeof text) {
+            text[at++] = ' ';
+        }
+    }
+    shard_from_text(&shard, text, sizeof text);
+}
+
+static struct replica_options replica_with(bool reference, uint64_t peer)
+{
+    return (struct replica_options){
+        .model = {.dim = 32,
+                  .layers = 1,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .ffn = 64,
+                  .vocab = 256,
+                  .seq = 32,
+                  .tied = true,
+                  .rope_theta = 10000,
+                  .norm_eps = 1e-5f},
+        .optimizer = optimizer_defaults(),
+        .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
+        .method = {.period = STEPS, .fragments = 1, .rule = {.lr = 1.0F}},
+        .codec = codec_find("fp16"),
+        .batch = 4,
+        .micro_batch = 4,
+        .seq = 32,
+        .seed = 3,
+        .peer = peer,
+        .train = &shard,
+        .n_train = 1,
+        .threads = 1,
+        .reference = reference,
+    };
+}
+
+static struct trainer *open_trainer(struct inbox *in, bool reference)
+{
+    struct trainer_options opt = {
+        .replica = replica_with(reference, reference ? 9 : 8),
+        .self = in,
+        .post = post,
+        .take_snapshot = take_snapshot,
+        .take_moments = take_moments,
+        .moments_block = BLOCK,
+    };
+    struct trainer *t = NULL;
+    char errmsg[ERRMSG_SIZE];
+
+    *in = (struct inbox){.mutex = PTHREAD_MUTEX_INITIALIZER,
+                         .wake = PTHREAD_COND_INITIALIZER};
+    assert_int_equal(trainer_open(&t, &opt, errmsg), 0);
+    return t;
+}
+
+static void close_trainer(struct trainer *t, struct inbox *in)
+{
+    trainer_close(t);
+    snapshot_free(in->snapshot);
+    offer_free(&in->moments);
+}
+
+static void load(struct trainer *t, struct inbox *in)
+{
+    const struct trainer_command c = {
+        .job = {.type = JOB_LOAD, .load.from_seed = true}};
+
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(expect(in, LOCAL_LOADED).rc, 0);
+}
+
+static void train(struct trainer *t, uint64_t first, uint32_t steps)
+{
+    const struct trainer_command c = {
+        .job = {.type = JOB_TRAIN, .train.steps = steps},
+        .lease = {.n_ranges = 1, .ranges = {{first, steps}}}};
+
+    assert_true(trainer_post(t, &c));
+}
+
+/* Its own contribution is the mean of the round. */
+static void
+apply(struct trainer *t, struct inbox *in, uint64_t round, uint64_t n)
+{
+    const struct codec *fp16 = codec_find("fp16");
+    uint8_t *wire = malloc(fp16->bytes(n));
+    const struct trainer_command c = {
+        .job = {.type = JOB_APPLY, .apply = {.round = round, .share = 1}},
+        .wire = wire};
+
+    assert_non_null(wire);
+    assert_int_equal(fp16->encode(wire, trainer_contribution(t), n, 1.0F), 0);
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(expect(in, LOCAL_APPLIED).rc, 0);
+    free(wire);
+}
+
+/* ---- what the auditor has ------------------------------------------------ */
+
+struct scene {
+    uint64_t n;
+    float *base;                 /* the state after round 1 */
+    float *sent, *other, *third; /* honest contributions of two leases */
+    float *moments, *after;      /* (2n) of the maker, before and after */
+    uint64_t moment_steps;
+    struct work_room room;
+};
+
+static float *decoded(const struct offer *o)
+{
+    float *x = malloc(o->elements * sizeof *x);
+
+    assert_non_null(x);
+    assert_int_equal(codec_get(CODEC_BF16)->decode(x, o->bytes, o->elements),
+                     0);
+    return x;
+}
+
+static float *copy(const float *x, uint64_t n)
+{
+    float *y = malloc(n * sizeof *y);
+
+    assert_non_null(y);
+    memcpy(y, x, n * sizeof *y);
+    return y;
+}
+
+/* Piece [from, from + len) of a vector that the maker announced. */
+static int deliver(struct work_room *room,
+                   const struct offer *o,
+                   const struct offer_cut *cut,
+                   struct segment s)
+{
+    uint8_t *bytes =
+        malloc(cut->codec->bytes(s.len) + 32 * (size_t)BLOCKS_PROOF_MAX);
+    int rv;
+
+    assert_non_null(bytes);
+    s.maker = maker_id;
+    s.proven = true;
+    blocks_offer(&maker_id, s.index, offer_root(o), &s.offer);
+    assert_int_equal(offer_fill(o, cut, &s, bytes), 0);
+    rv = work_room_take(room, cut, &s, bytes);
+    free(bytes);
+    return rv;
+}
+
+static struct offer_cut cut_of(const char *codec, uint64_t elements)
+{
+    return (struct offer_cut){codec_find(codec), BLOCK, elements};
+}
+
+/* All pieces, of what a maker says that it sent and had. */
+static void fill_room(struct scene *s,
+                      const float *sent,
+                      const float *moments,
+                      const float *after)
+{
+    const struct offer_cut vector = cut_of("fp16", s->n);
+    const struct offer_cut both = cut_of("bf16", 2 * s->n);
+    const uint64_t blocks = (s->n + BLOCK - 1) / BLOCK;
+    struct offer o, m, a;
+    uint8_t *mean = malloc(vector.codec->bytes(BLOCK));
+
+    assert_non_null(mean);
+    work_room_free(&s->room);
+    assert_int_equal(offer_make(&o, &vector, sent), 0);
+    assert_int_equal(offer_make(&m, &both, moments), 0);
+    assert_int_equal(offer_make(&a, &both, after), 0);
+    for (uint64_t at = 0; at < 2 * s->n; at += 4 * BLOCK) {
+        uint64_t left = 2 * s->n - at;
+        struct segment piece = {
+            .buffer = BUFFER_MOMENTS,
+            .op = SEGMENT_COPY,
+            .index = 2,
+            .offset = at,
+            .len = (uint32_t)(left < 4 * BLOCK ? left : 4 * BLOCK)};
+
+        assert_false(work_room_is_full(&s->room));
+        assert_int_equal(deliver(&s->room, &m, &both, piece), 0);
+    }
+    for (uint32_t k = 0; k < WORK_BLOCKS; k++) {
+        uint64_t at = (k * 5 % blocks) * BLOCK, left = s->n - at;
+        uint32_t len = (uint32_t)(left < BLOCK ? left : BLOCK);
+        struct segment piece = {.buffer = BUFFER_OFFER,
+                                .op = SEGMENT_LANE,
+                                .index = 2,
+                                .offset = at,
+                                .len = len,
+                                .lane = (uint8_t)k};
+        float result[BLOCK];
+
+        assert_int_equal(deliver(&s->room, &o, &vector, piece), 0);
+        for (uint32_t i = 0; i < len; i++) {
+            result[i] =
+                (s->sent[at + i] + s->other[at + i] + s->third[at + i]) / 3;
+        }
+        assert_int_equal(vector.codec->encode(mean, result, len, 1.0F), 0);
+        assert_int_equal(work_room_mean(&s->room, k, vector.codec, mean), 0);
+        piece.buffer = BUFFER_MOMENTS;
+        piece.index = 3;
+        piece.offset += k % 2 == 0 ? 0 : blocks * BLOCK;
+        if (piece.offset + piece.len <= 2 * s->n) {
+            assert_int_equal(deliver(&s->room, &a, &both, piece), 0);
+        }
+    }
+    assert_true(work_room_is_full(&s->room));
+    offer_free(&o);
+    offer_free(&m);
+    offer_free(&a);
+    free(mean);
+}
+
+/* What a maker sends in round 2 for `steps` positions from `first` on. Round 1
+ * is the same for all of them; what the first call leaves is the scene. */
+static float *second_round(struct scene *s, uint64_t first, uint32_t steps)
+{
+    struct inbox in;
+    struct trainer *t = open_trainer(&in, true);
+    float *sent;
+
+    load(t, &in);
+    s->n = in.snapshot->n;
+    train(t, 100, STEPS);
+    assert_int_equal(expect(&in, LOCAL_TRAINED).rc, 0);
+    apply(t, &in, 1, s->n);
+    if (s->base == NULL) {
+        s->base = copy(in.snapshot->state, in.snapshot->n_state);
+        s->moments = decoded(&in.moments);
+        s->moment_steps = in.snapshot->moment_steps;
+        assert_int_equal(in.moments.round, 2);
+    }
+    train(t, first, steps);
+    assert_int_equal(expect(&in, LOCAL_TRAINED).rc, 0);
+    sent = copy(trainer_contribution(t), s->n);
+    if (s->after == NULL) {
+        apply(t, &in, 2, s->n);
+        s->after = decoded(&in.moments);
+    }
+    close_trainer(t, &in);
+    return sent;
+}
+
+static void lay(struct scene *s)
+{
+    *s = (struct scene){0};
+    s->sent = second_round(s, FIRST, STEPS);
+    s->other = second_round(s, 1500, STEPS);
+    s->third = second_round(s, 900, STEPS);
+    assert_int_equal(s->moment_steps, STEPS);
+}
+
+static void clear(struct scene *s)
+{
+    free(s->base);
+    free(s->sent);
+    free(s->other);
+    free(s->third);
+    free(s->moments);
+    free(s->after);
+    work_room_free(&s->room);
+}
+
+/* ---- verdicts ------------------------------------------------------------ */
+
+static struct trainer_command repeat_of(const struct scene *s)
+{
+    return (struct trainer_command){
+        .job = {.type = JOB_REPEAT,
+                .repeat = {.round = 2,
+                           .maker = maker_id,
+                           .steps = STEPS,
+                           .moment_steps = s->moment_steps}},
+        .lease = {.n_ranges = 2,
+                  .ranges = {{FIRST, 10}, {FIRST + 10, STEPS - 10}}},
+        .state = s->base,
+        .room = &s->room,
+    };
+}
+
+static struct report_repeated read_room(struct scene *s, bool reference)
+{
+    struct inbox in;
+    struct trainer *t = open_trainer(&in, reference);
+    const struct trainer_command c = repeat_of(s);
+    struct local_event e;
+
+    load(t, &in);
+    assert_true(trainer_post(t, &c));
+    e = expect(&in, LOCAL_REPEATED);
+    assert_int_equal(e.rc, 0);
+    assert_int_equal(e.repeated.round, 2);
+    assert_true(id_eq(&e.repeated.maker, &maker_id));
+    close_trainer(t, &in);
+    print_message("cosine %.4f own %.4f length %.3f verdict %d\n",
+                  (double)e.repeated.cosine, (double)e.repeated.own,
+                  (double)e.repeated.length, e.repeated.verdict);
+    return e.repeated;
+}
+
+static int verdict_on(struct scene *s, const float *sent)
+{
+    fill_room(s, sent, s->moments, s->after);
+    return read_room(s, false).verdict;
+}
+
+static void honest_work_is_good_on_any_kernels(void **state)
+{
+    struct scene s;
+    struct report_repeated r;
+
+    (void)state;
+    lay(&s);
+    fill_room(&s, s.sent, s.moments, s.after);
+    for (int i = 0; i < 2; i++) {
+        r = read_room(&s, i > 0);
+        assert_int_equal(r.verdict, REPEAT_GOOD);
+        assert_true(r.cosine > 0.99F && r.own > 0.98F);
+    }
+    clear(&s);
+}
+
+static void lies_are_bad(void **state)
+{
+    struct scene s;
+    float *lie;
+    uint64_t rng = 3;
+
+    (void)state;
+    lay(&s);
+    assert_int_equal(verdict_on(&s, s.other), REPEAT_BAD);
+    lie = second_round(&s, FIRST, STEPS / 2);
+    for (uint64_t i = 0; i < s.n; i++) {
+        lie[i] *= 2;
+    }
+    assert_int_equal(verdict_on(&s, lie), REPEAT_BAD);
+    for (uint64_t i = 0; i < s.n; i++) {
+        lie[i] = -s.sent[i];
+    }
+    assert_int_equal(verdict_on(&s, lie), REPEAT_BAD);
+    for (uint64_t i = 0; i < s.n; i++) {
+        lie[i] = 1.25F * s.sent[i];
+    }
+    assert_int_equal(verdict_on(&s, lie), REPEAT_BAD);
+    for (uint64_t i = 0; i < s.n; i++) {
+        lie[i] = (rng_float(&rng) - 0.5F) * 0.01F;
+    }
+    assert_int_equal(verdict_on(&s, lie), REPEAT_BAD);
+    memset(lie, 0, s.n * sizeof *lie);
+    assert_int_equal(verdict_on(&s, lie), REPEAT_BAD);
+    free(lie);
+    clear(&s);
+}
+
+/* Who sends anything can invent moments that lead there, but these are not
+ * those with which its next lease begins. */
+static void moments_must_go_on_from_lease_to_lease(void **state)
+{
+    struct scene s;
+    float *invented;
+
+    (void)state;
+    lay(&s);
+    invented = copy(s.moments, 2 * s.n);
+    for (uint64_t i = 0; i < s.n; i++) {
+        invented[i] = s.other[i];
+    }
+    fill_room(&s, s.sent, s.moments, invented);
+    assert_int_equal(read_room(&s, false).verdict, REPEAT_BAD);
+    for (uint64_t i = 0; i < s.n; i++) { /* large, along the lie */
+        invented[i] = 1e4F * s.other[i];
+        invented[s.n + i] = 1;
+    }
+    fill_room(&s, s.other, invented, s.after);
+    assert_int_equal(read_room(&s, false).verdict, REPEAT_BAD);
+    free(invented);
+    clear(&s);
+}
+
+static void moments_that_lead_nowhere_are_bad(void **state)
+{
+    struct scene s;
+    float *moments;
+
+    (void)state;
+    lay(&s);
+    moments = copy(s.moments, 2 * s.n);
+    for (uint64_t i = 0; i < s.n; i++) {
+        moments[i] = 3e38F;
+    }
+    fill_room(&s, s.sent, moments, s.after);
+    assert_int_equal(read_room(&s, false).verdict, REPEAT_BAD);
+    free(moments);
+    clear(&s);
+}
+
+/* ---- beside the trainer's own work --------------------------------------- */
+
+static void its_own_work_is_as_without_it(void **state)
+{
+    struct scene s;
+    struct inbox in;
+    struct trainer *t;
+    struct trainer_command c;
+    float *want;
+
+    (void)state;
+    lay(&s);
+    fill_room(&s, s.sent, s.moments, s.after);
+    c = repeat_of(&s);
+    want = second_round(&s, 700, STEPS);
+    t = open_trainer(&in, true);
+    load(t, &in);
+    train(t, 100, STEPS);
+    assert_true(trainer_post(t, &c));
+    assert_true(trainer_post(t, &c)); /* one at a time */
+    assert_int_equal(expect(&in, LOCAL_REPEATED).rc, LOCO_EBUSY);
+    assert_int_equal(expect(&in, LOCAL_REPEATED).rc, 0);
+    assert_int_equal(expect(&in, LOCAL_TRAINED).rc, 0);
+    assert_true(trainer_post(t, &c));
+    apply(t, &in, 1, s.n); /* between two of its steps */
+    train(t, 700, STEPS);
+    assert_int_equal(expect(&in, LOCAL_REPEATED).rc, 0);
+    assert_int_equal(expect(&in, LOCAL_TRAINED).rc, 0);
+    assert_memory_equal(trainer_contribution(t), want, s.n * sizeof *want);
+    assert_true(trainer_post(t, &c));
+    close_trainer(t, &in); /* in the middle of one */
+    free(want);
+    clear(&s);
+}
+
+static void what_cannot_be_made_again_is_said(void **state)
+{
+    struct scene s;
+    struct inbox in;
+    struct trainer *t;
+    struct trainer_command c;
+
+    (void)state;
+    lay(&s);
+    fill_room(&s, s.sent, s.moments, s.after);
+    t = open_trainer(&in, true);
+    load(t, &in);
+    c = repeat_of(&s);
+    c.lease.n_ranges = 1; /* shorter than the steps */
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(expect(&in, LOCAL_REPEATED).rc, LOCO_EINVAL);
+    c = repeat_of(&s);
+    c.job.repeat.round = 3;
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(expect(&in, LOCAL_REPEATED).rc, LOCO_EINVAL);
+    close_trainer(t, &in);
+    clear(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(honest_work_is_good_on_any_kernels),
+        cmocka_unit_test(lies_are_bad),
+        cmocka_unit_test(moments_must_go_on_from_lease_to_lease),
+        cmocka_unit_test(moments_that_lead_nowhere_are_bad),
+        cmocka_unit_test(its_own_work_is_as_without_it),
+        cmocka_unit_test(what_cannot_be_made_again_is_said),
+    };
+
+    write_text();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
