@@ -394,8 +394,11 @@ static void run(struct trainer *t, const struct trainer_command *c)
                  (job->type == JOB_APPLY && !leaves_theta(t, job));
 
     l->over = job->type == JOB_OVER || (l->over && job->type != JOB_TRAIN);
-    if (moves) {
+    if (moves || job->type == JOB_OVER) {
         (void)trainer_loop_hold(t);
+    }
+    if (job->type == JOB_OVER) {
+        l->fresh = replica_rest(&t->replica) || l->fresh;
     }
     if (trainer_is_closing(t)) {
         return; /* nobody waits for the answer any more */

@@ -321,6 +321,10 @@ void replica_count_step(struct replica *r, uint64_t positions);
  * those of the anchor. */
 void replica_abandon(struct replica *r);
 
+/* The run is over: theta is the anchor, without steps that no commit has.
+ * False: it was that already. */
+bool replica_rest(struct replica *r);
+
 /* tokens, targets (batch, seq) of a step, as replica_read() said. LOCO_ENOENT:
  * the run has no text. */
 int replica_text(struct replica *r, uint32_t *tokens, uint32_t *targets);

@@ -450,6 +450,18 @@ void replica_abandon(struct replica *r)
     r->tokens_pending = r->packed_tokens;
 }
 
+bool replica_rest(struct replica *r)
+{
+    const struct engine *e = &r->engine;
+
+    if (memcmp(e->theta, e->phi == NULL ? r->phi : e->phi,
+               r->n * sizeof(float)) == 0) {
+        return false;
+    }
+    back_to_anchor(r);
+    return true;
+}
+
 int replica_recover(struct replica *r, bool device, char *errmsg)
 {
     int rv;

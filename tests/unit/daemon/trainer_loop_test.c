@@ -789,24 +789,60 @@ static void a_loop_is_told_when_the_run_is_over(void **state)
     const struct trainer_command over = {.job.type = JOB_OVER};
     struct trainer *t = open_trainer(0);
     struct loop l;
+    float *phi;
 
     (void)state;
     load(t);
     join(&l);
     (void)take(&l);
+    phi = copy_theta(&l);
     train(t);
     assert_int_equal(go(&l), PERIOD);
     step(&l, 1);
     apply(t, l.welcome.n, 1, -1.0F, 0.0);
     assert_true(trainer_post(t, &over));
     (void)expect(&l, TRAINER_MSG_GIVE);
+    add(&l, phi, 0.5F);
     say(&l, TRAINER_MSG_GIVEN);
     assert_int_equal(wait_for(LOCAL_APPLIED).rc, 0);
     assert_int_equal(take(&l).take.round, 1); /* the last parameters first */
+    assert_more(&l, phi, 1.0F); /* without the step that no commit has */
     assert_int_equal(expect(&l, TRAINER_MSG_STOP).stop.code, 0);
     expect_end(&l);
     leave(&l);
     trainer_close(t);
+    free(phi);
+}
+
+/* The last commit was without this peer, and it went on before it heard that
+ * this was the last one. */
+static void at_the_end_a_loop_loses_steps_that_no_commit_has(void **state)
+{
+    const struct trainer_command over = {.job.type = JOB_OVER};
+    struct trainer *t = open_trainer(0);
+    struct loop l;
+    float *phi;
+
+    (void)state;
+    load(t);
+    join(&l);
+    (void)take(&l);
+    phi = copy_theta(&l);
+    train(t);
+    assert_int_equal(go(&l), PERIOD);
+    step(&l, 1);
+    (void)wait_for(LOCAL_PROGRESS);
+    assert_true(trainer_post(t, &over));
+    (void)expect(&l, TRAINER_MSG_GIVE);
+    add(&l, phi, 0.5F);
+    say(&l, TRAINER_MSG_GIVEN);
+    assert_int_equal(take(&l).take.round, 0);
+    assert_more(&l, phi, 0);
+    assert_int_equal(expect(&l, TRAINER_MSG_STOP).stop.code, 0);
+    expect_end(&l);
+    leave(&l);
+    trainer_close(t);
+    free(phi);
 }
 
 static void a_pause_holds_the_loop_between_two_steps(void **state)
@@ -876,6 +912,7 @@ int main(void)
         cmocka_unit_test(a_loop_measures_the_last_commit),
         cmocka_unit_test(a_loop_that_leaves_while_it_measures),
         cmocka_unit_test(a_loop_is_told_when_the_run_is_over),
+        cmocka_unit_test(at_the_end_a_loop_loses_steps_that_no_commit_has),
         cmocka_unit_test(a_pause_holds_the_loop_between_two_steps),
         cmocka_unit_test(a_loop_that_hangs_is_let_go),
     };
