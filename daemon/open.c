@@ -182,7 +182,7 @@ int open_node(struct daemon *d, uint16_t port)
     o->run_id = d->run_id;
     o->dialable = true;
     o->listen_port = port;
-    o->features = HELLO_FEATURES;
+    o->features = d->config.punch ? HELLO_FEATURES : 0;
     o->relay_bytes_per_hour = d->config.relay << 20;
     limit_strangers(&d->config, o);
     o->site = (uint32_t)d->config.site;

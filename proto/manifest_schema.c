@@ -18,7 +18,7 @@ static const char *const wires[] = {
     NULL};
 static const char *const topologies[] = {"ring", "butterfly", "owners", NULL};
 static const char *const robusts[] = {"off", "clip", "centred", NULL};
-static const char *const audits[] = {"off", "sums", "work", NULL};
+static const char *const audits[] = {"off", "sums", NULL};
 static const char *const batch_tests[] = {"fixed", "norm", "inner",
                                           "augmented", NULL};
 static const char *const encryptions[] = {"on", "off", NULL};
@@ -127,8 +127,7 @@ DOC_PART(manifest_stop,
 DOC_PART(manifest_sync,
     DOC_OPTIONAL_STR(struct manifest_sync, audit, audits,
                      "butterfly: members compute parts of the sums of others "
-                     "again (sums), and leases of others, too (work); off: "
-                     "they do not"),
+                     "again (sums); off: they do not"),
     DOC_FIELD_U32(struct manifest_sync, batch_most, 0, 4096,
                   "trainers: sequences in a micro-batch; 0: no trainers"),
     DOC_FIELD_STR(struct manifest_sync, batch_test, batch_tests,

@@ -184,7 +184,9 @@ static double cosine(const struct sums *s)
     if (s->xx == 0 && s->rr == 0) {
         return 1;
     }
-    return s->xx > 0 && s->rr > 0 ? s->xr / sqrt(s->xx * s->rr) : 0;
+    return s->xx > 0 && s->rr > 0 && isfinite(s->xr / sqrt(s->xx * s->rr))
+               ? s->xr / sqrt(s->xx * s->rr)
+               : 0;
 }
 
 struct all_sums {

@@ -141,6 +141,9 @@ static bool finish(struct trainer_repeat *r, int rc, struct local_event *done)
     enum repeat_verdict verdict;
 
     rc = rc == 0 ? replica_pack(&r->ghost) : rc;
+    if (rc == 0 && r->again && r->first == NULL) {
+        rc = LOCO_ENOENT; /* the first time led nowhere, this time did not */
+    }
     rc = rc == 0 ? read(r, &reading) : rc;
     if (rc == LOCO_ENUMERIC) {
         nowhere(r, &reading);

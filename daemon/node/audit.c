@@ -19,6 +19,8 @@
 
 #define TELLS   5 /* so often a wrong sum is said: others may apply it late */
 #define TELL_MS 1000
+/* Commits whose contributions are here, without audits of work. */
+#define OWN_SUMS 2
 
 static bool audits(const struct node *n)
 {
@@ -291,6 +293,9 @@ static bool is_here(const struct node *n, const struct fetch *f, uint32_t *lane)
     const uint32_t members = c->shape.cut.n;
 
     *lane = members;
+    if (!n->terms.audits_work && f->index + OWN_SUMS <= n->held.known.round) {
+        return false;
+    }
     if (a->own[f->index % AUDIT_OWN].round == f->index &&
         hash32_eq(&a->own[f->index % AUDIT_OWN].offer, &f->root)) {
         return true;
@@ -329,7 +334,8 @@ bool node_audit_serve(struct node *n, int peer, const struct fetch *f)
     struct action *action;
     uint32_t lane;
 
-    if ((f->stream != STREAM_AUDIT && f->stream != STREAM_WORK) ||
+    if ((f->stream != STREAM_AUDIT &&
+         !(f->stream == STREAM_WORK && n->terms.audits_work)) ||
         f->buffer != BUFFER_OFFER || f->index == 0 || !audits(n) ||
         !members_is_ours(&n->members, peer)) {
         return false;

@@ -139,7 +139,7 @@ void repeat_commit(struct repeat *r, const struct repeat_commit *c)
         if (k->open && k->commit + 1 == REPEAT_COMMITS) {
             dismiss(r, k);
         }
-        k->commit++;
+        k->commit += k->open;
     }
     memmove(r->commit + 1, r->commit,
             (REPEAT_COMMITS - 1) * sizeof r->commit[0]);

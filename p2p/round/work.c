@@ -310,12 +310,13 @@ static const struct repeat_case *case_for(const struct work *w,
 {
     for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
         const struct repeat_case *k = &w->repeat.cases[i];
-        const struct repeat_commit *c = &w->repeat.commit[k->commit];
+        const struct repeat_commit *c;
         uint32_t self;
 
         if (!k->open || k->commit >= w->n_commits) {
             continue;
         }
+        c = &w->repeat.commit[k->commit];
         self = place_in(c, &w->self);
         if (self < c->n && self != k->accused && (c->full >> self & 1) &&
             !(k->said >> self & 1)) {

@@ -88,47 +88,6 @@ def wrong_sums():
         liar.signal(signal.SIGTERM)
 
 
-WORKED = {"sync.robust": None, "sync.audit": "work"}
-
-
-def total(peers, name):
-    return sum(audits(p).get(name) or 0 for p in peers)
-
-
-@test("members make each other's work again: honest work is good, made up work "
-      "convicts", 700)
-def made_up_work():
-    # In shorter rounds what was contributed is gone before it is asked for.
-    with Swarm(peers=4, rounds=100000, period=100, settings=WORKED) as s:
-        s.start()
-        s.wait_training()
-        wait_for(lambda: total(s.peers, "leases") >= 3, "leases made again",
-                 240)
-        for name in ("bad", "unserved", "convicts"):
-            check(total(s.peers, name) == 0,
-                  f"{name}: {[audits(p) for p in s.peers]}")
-        check(total(s.peers, "unclear") <= total(s.peers, "leases") // 2,
-              f"unclear: {[audits(p) for p in s.peers]}")
-        liar = s.peers[3]
-        liar.kill()
-        s.peers[0].wait_status(lambda t: t["peers_in_round"] == 3, "it is gone")
-        liar.start("--join", s.uri(), program=LIAR,
-                   env={"LOCO_IDLES": "1"}).wait_up()
-        s.peers[0].wait_status(lambda t: t["peers_in_round"] == 4, "it is back",
-                               60)
-        honest = s.peers[:3]
-        for peer in honest:
-            peer.wait_status(lambda t: t["audits"]["convicts"] == 1,
-                             "it convicts the liar", 300)
-            peer.wait_status(lambda t: t["peers_in_round"] == 3,
-                             "the liar is out", 60)
-        went = max(p.status()["round"] for p in honest)
-        for peer in honest:
-            peer.wait_round(went + 3)
-            check(in_view(peer, liar) == (False, True), f"{peer.name}: peers")
-        liar.signal(signal.SIGTERM)
-
-
 def made_without_one(peer):
     """Whether a round was committed by all members of the view but one."""
     said = json.loads(run(LOCO, "rounds", "--state", peer.state,

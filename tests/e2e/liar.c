@@ -1,15 +1,13 @@
-/* liar.c - a member that lies: locod_liar is locod with this.
+/* liar.c - the owner of a slice sums wrong: locod_liar is locod with this.
  *
- * The linker puts it before lanes_sum(), replica_pack() and node_audit_serve()
- * (-Wl,--wrap). LOCO_LIES is the number of its first sum that is wrong; from
- * there on every one is, by the lowest bit of its last whole byte. With
- * LOCO_IDLES it contributes the opposite of what it learnt. With LOCO_MUTE it
- * serves what it contributed to nobody, so that nobody can repeat a sum.
+ * The linker puts it before lanes_sum() and node_audit_serve() (-Wl,--wrap).
+ * LOCO_LIES is the number of its first sum that is wrong; from there on every
+ * one is, by the lowest bit of its last whole byte. With LOCO_MUTE it serves
+ * what it contributed to nobody, so that nobody can repeat a sum.
  */
 #include <stdlib.h>
 
 #include "daemon/node/audit.h"
-#include "train/replica/replica.h"
 #include "train/sync/codec/lanes.h"
 
 bool __real_node_audit_serve(struct node *n, int peer, const struct fetch *f);
@@ -31,19 +29,6 @@ int __wrap_lanes_sum(struct lanes *l, struct lanes_sum *s)
 
     if (rv == 0 && first != NULL && ++sums >= strtoul(first, NULL, 10)) {
         s->dst[l->codec->bytes(s->n) - 2] ^= 1;
-    }
-    return rv;
-}
-
-int __real_replica_pack(struct replica *r);
-int __wrap_replica_pack(struct replica *r);
-
-int __wrap_replica_pack(struct replica *r)
-{
-    int rv = __real_replica_pack(r);
-
-    for (uint64_t i = 0; getenv("LOCO_IDLES") != NULL && i < r->n; i++) {
-        r->contribution[i] = -r->contribution[i];
     }
     return rv;
 }

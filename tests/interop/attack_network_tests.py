@@ -379,6 +379,7 @@ class LyingRelay:
 @test("a relay that names a victim where two are to meet causes few connections",
       120)
 def meetings():
+    os.environ["LOCO_PUNCH"] = "on"  # off by default
     with trained() as s:
         p, victims = s.peers[0], [Victim() for _ in range(40)]
         liar = LyingRelay(p, bytes.fromhex(s.run_id))

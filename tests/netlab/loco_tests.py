@@ -3,6 +3,7 @@
 A star is four hosts at a hub: 100 Mbit/s each way and 50 ms to each other.
 """
 import json
+import os
 import re
 import subprocess
 
@@ -11,6 +12,7 @@ from lab import LOCO, SCALE, Failed, Lab, LabSwarm, check, wait_for
 from registry import test
 from swarm import DETECT_MS, lost_entry
 
+os.environ["LOCO_PUNCH"] = "on"  # of all daemons here; off by default
 ACCESS = {"rate": "100mbit", "delay": "12.5ms"}
 # A run without an end, of rounds that last longer than to fetch the state of
 # one: who comes back would stay a round behind otherwise (README).

@@ -132,10 +132,6 @@ static const struct example examples[] = {
         {"diloco", CUT " sync.audit=sums sync.topology=butterfly", NULL},
     [CONFLICT_audit_sites] = {"diloco", "sites=4 sync.audit=sums", NULL},
     [CONFLICT_audit_topology] = {"diloco", "sync.audit=sums", NULL},
-    [CONFLICT_audit_gradients] =
-        {"ddp", "sync.audit=work sync.topology=butterfly", NULL},
-    [CONFLICT_audit_tensors] =
-        {"opendiloco", TENSORS "sync.audit=work sync.topology=butterfly", NULL},
     [CONFLICT_robust_off] =
         {"diloco", "sync.robust=off sync.norm_clip=2 sync.topology=butterfly",
          NULL},

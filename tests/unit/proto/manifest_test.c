@@ -456,7 +456,7 @@ static void a_word_for_audits_is_there_only_where_it_was_said(void **state)
                        "audit",
                        6));
     assert_int_equal(
-        doc_set(manifest_schema(), &m, "sync.audit", "all", errmsg),
+        doc_set(manifest_schema(), &m, "sync.audit", "work", errmsg),
         LOCO_EINVAL);
     assert_int_equal(
         doc_set(manifest_schema(), &m, "sync.audit", "sums", errmsg), 0);
