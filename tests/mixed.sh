@@ -8,10 +8,9 @@
 # 11 of arm64 under qemu-user: all of locod, with its NEON kernels. They are an
 # open run with its defences (robust averages, audits of sums, the gate), once
 # with the recipe of the quick start (muon-avg, 4 bits with error feedback), once
-# with opendiloco (AdamW, fp16), once with audits of work. After three rounds the
-# Arm peer gets SIGKILL; it comes back and trains with the others to the end. Then
-# all three must hold one model; each must have repeated sums of the others and
-# found none wrong, nor a lease bad that it made again with its own kernels.
+# with opendiloco (AdamW, fp16). After three rounds the Arm peer gets SIGKILL; it
+# comes back and trains with the others to the end. Then all three must hold one
+# model; each must have repeated sums of the others and found none wrong.
 # Exit 77, which means skipped, where no program of Arm can run.
 set -eu
 cd "$(dirname "$0")/.."
@@ -52,8 +51,7 @@ fail() {
 get() { loco status --state "$1" --get "$2" 2>/dev/null; }
 
 audits() { # DIR FIELD
-    n=$(loco status --state "$1" --json | sed -n "s/.*\"audits\":{[^}]*\"$2\":\([0-9]*\).*/\1/p")
-    echo "${n:-0}"
+    loco status --state "$1" --json | sed -n "s/.*\"audits\":{[^}]*\"$2\":\([0-9]*\).*/\1/p"
 }
 
 # Until FIELD of the daemon in DIR is as wanted: DIR FIELD TEST...
@@ -87,15 +85,15 @@ start_arm() {
     arm=$!
 }
 
-# NAME ROUNDS OPTIONS of `loco run create`...
+# NAME OPTIONS of `loco run create`...
 mixed_run() {
-    label=$1 stop=$2
-    shift 2
+    label=$1
+    shift
     dir=$work/$label
     mkdir "$dir"
     id=$(loco run create --name mixed --model "$work/model.yaml" --data "$work/data" "$@" \
         --set round.min_peers=3 --set probation_rounds=1 --set round.grace_ms=120000 \
-        --set sync.period=4 --set stop.rounds="$stop" --set inner.steps=$((4 * stop)) --set inner.batch=2 \
+        --set sync.period=4 --set stop.rounds=16 --set inner.steps=64 --set inner.batch=2 \
         --set inner.micro_batch=2 --set eval.tokens=2048 --set sync.rollback=0.5 \
         --out "$dir/run.yaml" 2>"$dir/created") || fail "$(cat "$dir/created")"
     began=$(date +%s)
@@ -116,22 +114,16 @@ mixed_run() {
     for peer in one two arm; do until_status "$dir/$peer" state = finished; done
     took=$(($(date +%s) - began))
     hash=$(get "$dir/one" params_hash)
-    sums=''
-    leases=0
-    unclear=0
+    sums=
     for peer in one two arm; do
         [ "$(get "$dir/$peer" params_hash)" = "$hash" ] || fail "$label: $peer ends with another model"
         n=$(audits "$dir/$peer" sums)
         [ "$n" -gt 0 ] || fail "$label: $peer repeated no sum of another"
         sums="$sums, $n"
-        leases=$((leases + $(audits "$dir/$peer" leases)))
-        unclear=$((unclear + $(audits "$dir/$peer" unclear)))
-        [ "$(audits "$dir/$peer" wrong) $(audits "$dir/$peer" bad) $(audits "$dir/$peer" convicts)" = "0 0 0" ] ||
+        [ "$(audits "$dir/$peer" wrong) $(audits "$dir/$peer" convicts)" = "0 0" ] ||
             fail "$label: $peer found fault with an honest peer: $(loco status --state "$dir/$peer")"
         [ "$(get "$dir/$peer" rollbacks)" -eq 0 ] || fail "$label: $peer took a round back"
     done
-    [ "$label" != work ] || [ "$leases" -gt "$unclear" ] ||
-        fail "$label: no lease was repeated of which something can be told; unclear were $unclear"
     rounds=$(get "$dir/one" round)
     # Of its second life alone.
     committed=$(get "$dir/arm" rounds_committed)
@@ -142,18 +134,16 @@ mixed_run() {
     for pid in $arm $others; do wait "$pid" || fail "$label: a daemon ended with exit code $?"; done
     arm=
     others=
-    echo "| $label | $rounds | $committed | ${sums#, } | $leases, $unclear | $hash | $took s |"
+    echo "| $label | $rounds | $committed | ${sums#, } | $hash | $took s |"
 }
 
-echo "| run | rounds | of Arm, since its return | sums that one, two, Arm repeated | leases repeated, of them unclear | parameters of all three | |"
-echo "|---|---|---|---|---|---|---|"
+echo "| run | rounds | of Arm, since its return | sums that one, two, Arm repeated | parameters of all three | |"
+echo "|---|---|---|---|---|---|"
 seq 1 60000 >"$work/text"
 loco data pack "$work/text" --out "$work/data" --val-bytes 8192 --licence CC0-1.0 >/dev/null
 # No width is a multiple of a vector's, so the kernels' last columns count, too.
 printf '%s\n' 'dim: 36' 'layers: 2' 'heads: 3' 'kv_heads: 3' 'ffn: 76' 'vocab: 256' 'seq: 64' \
     'tied: true' 'rope_theta: 10000' 'norm_eps: 1.0e-5' >"$work/model.yaml"
-mixed_run quickstart 16 --sync muon-avg --set inner.optimizer=muon --set inner.lr=0.003 \
+mixed_run quickstart --sync muon-avg --set inner.optimizer=muon --set inner.lr=0.003 \
     --set inner.lr_min=0 --set inner.warmup=8 --set sync.outer_lr=1 --set sync.outer_momentum=0
-mixed_run opendiloco 16 --sync opendiloco --set inner.warmup=8
-# A member makes a lease of another one again in 1 of 20 rounds.
-mixed_run work 50 --sync opendiloco --set inner.warmup=8 --set sync.audit=work
+mixed_run opendiloco --sync opendiloco --set inner.warmup=8
