@@ -118,11 +118,6 @@ bool manifest_is_text(const struct manifest_data *data, uint32_t i)
     return data->shards[i].tokens > 0;
 }
 
-bool manifest_audits(const struct manifest_sync *s)
-{
-    return strcmp(s->audit, "sums") == 0 || strcmp(s->audit, "work") == 0;
-}
-
 bool manifest_has_tensors(const struct manifest *m)
 {
     return m->model.params > 0;

@@ -180,9 +180,6 @@ bool manifest_is_text(const struct manifest_data *data, uint32_t i);
 /* Whether the model is a list of tensors. */
 bool manifest_has_tensors(const struct manifest *m);
 
-/* Whether members make sums of others again (sync.audit), whatever else. */
-bool manifest_audits(const struct manifest_sync *s);
-
 /* The shard of that name; n_shards: there is none. */
 uint32_t manifest_shard_named(const struct manifest_data *data,
                               const char *name);

@@ -103,8 +103,8 @@ static void fit_audit(struct manifest *m, const struct cli_list *set)
 {
     struct method method;
 
-    if (manifest_audits(&m->sync) && !cli_is_set(set, "sync.topology")) {
-        (void)snprintf(m->sync.topology, sizeof m->sync.topology, "butterfly");
+    if (text_is(m->sync.audit, "sums") && !cli_is_set(set, "sync.topology")) {
+        defence_audit(&m->sync);
     }
     if (!m->invited && !cli_is_set(set, "sync.audit") &&
         defence_is_robust(&m->sync) &&

@@ -2,7 +2,6 @@
 #include "daemon/jobs/run_needs.h"
 
 #include "daemon/jobs/kept.h"
-#include "daemon/jobs/offers.h"
 #include "daemon/jobs/wire_slots.h"
 #include "daemon/settings/method_manifest.h"
 #include "daemon/settings/run_model.h"
@@ -46,12 +45,6 @@ uint64_t run_memory(const struct run_vector *v,
     }
     if (v->method.group == METHOD_PAIR) {
         need += 2 * v->codec->bytes(n);
-    }
-    if (v->audits_work) { /* a second replica, and what others may ask for */
-        need +=
-            replica_bytes(r) + (20 + 4 * (1 + OFFERS_PAST_MAX)) * n +
-            (KEPT_STATES_MAX - KEPT_STATES) * checkpoint_bytes(&v->method, n) +
-            (1 + OFFERS_PAST_MAX) * (uint64_t)v->codec->bytes(wire);
     }
     if (residual) { /* and its candidate */
         need += (n + wire) * sizeof(float);

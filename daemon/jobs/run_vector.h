@@ -24,8 +24,7 @@ struct run_vector {
     enum exchange_kind exchange; /* what the run asks for */
     float clip;                  /* of a butterfly's sums; 0: none (codec.h) */
     bool centred;                /* the same */
-    bool audits;      /* members make parts of the sums of others again.. */
-    bool audits_work; /* ..and leases of others */
+    bool audits; /* members make parts of the sums of others again */
 };
 
 /* How contributions travel and become one vector. */

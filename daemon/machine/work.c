@@ -3,7 +3,7 @@
  *
  * With each state that it publishes the trainer announces the inner moments
  * that the next lease begins with (publisher.c); they are kept for the round
- * under way and two more, 4 bytes a parameter each. Who audits another member
+ * under way and four more, 4 bytes a parameter each. Who audits another member
  * collects that one's moments and some blocks of what it sent in a room
  * (daemon/jobs/work_room.h); a REPEAT hands the room and the state before the
  * round to the trainer (trainer_repeat.h), and nothing in it changes until that

@@ -75,24 +75,26 @@ void node_audit_committed(struct node *n)
     a->own[p->round % AUDIT_OWN].offer = p->members[n->round.rank].offer;
 }
 
-/* What draws the blocks of that commit. False: it could not be signed. */
-static bool
-secret_of(const struct node *n, const struct hash32 *commit, uint64_t *secret)
+bool node_audit_secret(const struct node *n,
+                       const struct audit_names *names,
+                       const struct hash32 *commit,
+                       uint64_t *secret)
 {
     const struct signer *s = &n->opt.signer;
     uint8_t sig[SIGN_BYTES];
     struct hash32 draw;
 
-    if (s->sign(s->self, "loco-audit-1", commit, sizeof *commit, sig) != 0) {
+    if (s->sign(s->self, names->sign, commit, sizeof *commit, sig) != 0) {
         return false;
     }
-    hash_bytes("loco-audit-2", sig, sizeof sig, &draw);
+    hash_bytes(names->hash, sig, sizeof sig, &draw);
     *secret = hash32_u64(&draw);
     return true;
 }
 
 void node_audit_applied(struct node *n)
 {
+    static const struct audit_names names = {"loco-audit-1", "loco-audit-2"};
     struct node_audit *a = &n->audit;
     uint64_t secret;
 
@@ -101,7 +103,7 @@ void node_audit_applied(struct node *n)
     }
     if (a->next.commit.round == 0 ||
         !hash32_eq(&a->next.commit.hash, &n->held.applied.commit) ||
-        !secret_of(n, &a->next.commit.hash, &secret)) {
+        !node_audit_secret(n, &names, &a->next.commit.hash, &secret)) {
         audit_stop(&a->core, n->out); /* not of the same round, or branch */
         return;
     }

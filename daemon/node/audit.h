@@ -36,6 +36,18 @@ struct node_audit {
 
 void node_audit_open(struct node *n);
 
+/* What draws of one kind of audit sign and hash with. */
+struct audit_names {
+    const char *sign, *hash;
+};
+
+/* What draws in an audit of that commit: made of our signature of it, which is
+ * said to nobody. False: it could not be signed. */
+bool node_audit_secret(const struct node *n,
+                       const struct audit_names *names,
+                       const struct hash32 *commit,
+                       uint64_t *secret);
+
 /* A round was committed, with this peer. */
 void node_audit_committed(struct node *n);
 

@@ -16,7 +16,6 @@
 #include "proto/base/log.h"
 #include "proto/base/rng.h"
 #include "proto/blocks.h"
-#include "proto/hash.h"
 
 #define TELLS        4 /* so often a word is said: others may apply it late */
 #define TELL_MS      1000
@@ -90,29 +89,15 @@ void node_work_committed(struct node *n)
     }
 }
 
-static bool
-secret_of(const struct node *n, const struct hash32 *commit, uint64_t *secret)
-{
-    const struct signer *s = &n->opt.signer;
-    uint8_t sig[SIGN_BYTES];
-    struct hash32 draw;
-
-    if (s->sign(s->self, "loco-work-1", commit, sizeof *commit, sig) != 0) {
-        return false;
-    }
-    hash_bytes("loco-work-2", sig, sizeof sig, &draw);
-    *secret = hash32_u64(&draw);
-    return true;
-}
-
 void node_work_applied(struct node *n)
 {
+    static const struct audit_names names = {"loco-work-1", "loco-work-2"};
     struct work_commit *c = &n->work.next;
     uint64_t secret;
 
     if (audits(n) && c->what.round != 0 &&
         hash32_eq(&c->what.hash, &n->held.applied.commit) &&
-        secret_of(n, &c->what.hash, &secret)) {
+        node_audit_secret(n, &names, &c->what.hash, &secret)) {
         work_commit(&n->work.core, c, secret);
     }
     c->what.round = 0;

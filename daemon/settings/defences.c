@@ -93,5 +93,5 @@ bool defence_is_robust(const struct manifest_sync *sync)
 
 bool defence_is_audited(const struct manifest_sync *sync)
 {
-    return text_is(sync->topology, "butterfly") && manifest_audits(sync);
+    return text_is(sync->topology, "butterfly") && text_is(sync->audit, "sums");
 }

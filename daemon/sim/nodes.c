@@ -116,7 +116,7 @@ void sim_start(struct sim *s, uint32_t peer)
             s->lines.differ || s->lines.slow_line ? (uint32_t)s->rounds + 1 : 0,
         .listen_port = world_address(s->world, peer).port,
         .relay_bytes_per_hour = 1 << 30,
-        .features = HELLO_FEATURES,
+        .features = s->punch ? HELLO_FEATURES : 0,
         .seed = rng_mix(words, 4),
         .time_scale = 1,
     };

@@ -23,7 +23,7 @@
 #define TO_LEAVE 3 /* rounds */
 #define LOOK_MS  100
 
-static bool has_in_view(const struct sim *s, uint32_t q, uint32_t peer)
+bool sim_has_in_view(const struct sim *s, uint32_t q, uint32_t peer)
 {
     const struct ballot *b = node_parts(s->nodes[q]).ballot;
 
@@ -39,7 +39,7 @@ static void look_call(void *data, uint64_t arg)
 
     for (uint32_t q = 0; q < s->n; q++) {
         in |= q != s->victim && s->nodes[q] != NULL &&
-              has_in_view(s, q, s->victim);
+              sim_has_in_view(s, q, s->victim);
     }
     if (!in) {
         s->liar_rounds = sim_newest_round(s, s->victim) - s->missum_round;
@@ -117,7 +117,7 @@ static void check_node(struct sim *s, uint32_t q)
         check_fail(s->check, "A: peer %u convicts one that is honest", q);
     }
     if (q != s->victim && 2 * n_accusers(s) > s->n &&
-        has_in_view(s, q, s->victim)) {
+        sim_has_in_view(s, q, s->victim)) {
         check_fail(s->check, "A: peer %u has the liar in its view", q);
     }
     if (!s->silence.on && a->n_convicted == 0 && q != s->victim &&

@@ -98,16 +98,14 @@ static uint32_t mute(void *self,
     return n < 0 ? len : (uint32_t)n;
 }
 
-/* The newest commit of a member that is not mute. */
-static const struct node_commit *newest(const struct sim *s)
+const struct node_commit *sim_newest_but(const struct sim *s, uint32_t peer)
 {
     const struct node_commit *best = NULL;
 
     for (uint32_t q = 0; q < s->n; q++) {
-        const struct node_commit *c =
-            q == s->silence.mute || s->nodes[q] == NULL
-                ? NULL
-                : node_last_commit(s->nodes[q]);
+        const struct node_commit *c = q == peer || s->nodes[q] == NULL
+                                          ? NULL
+                                          : node_last_commit(s->nodes[q]);
 
         if (c != NULL && (best == NULL || c->round > best->round)) {
             best = c;
@@ -120,7 +118,7 @@ static const struct node_commit *newest(const struct sim *s)
 static void look_call(void *data, uint64_t arg)
 {
     struct sim *s = data;
-    const struct node_commit *c = newest(s);
+    const struct node_commit *c = sim_newest_but(s, s->silence.mute);
     bool in = false;
 
     (void)arg;
@@ -181,7 +179,7 @@ void setup_silence(struct sim *s)
 }
 
 /* How many of the others found that peer silent. */
-static uint32_t n_finding(const struct sim *s, uint32_t peer)
+uint32_t sim_n_finding(const struct sim *s, uint32_t peer)
 {
     const struct peer_id *id = &world_identity(s->world, peer)->id;
     uint32_t n = 0;
@@ -205,7 +203,7 @@ void check_silence(struct sim *s)
     }
     for (uint32_t q = 0; q < s->n; q++) {
         if (q != s->silence.mute && s->lives[q] == 1 &&
-            2 * n_finding(s, q) > s->n) {
+            2 * sim_n_finding(s, q) > s->n) {
             check_fail(s->check, "S: most find peer %u silent, which is honest",
                        q);
         }

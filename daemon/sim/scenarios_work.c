@@ -17,11 +17,9 @@
  * Figures: commits with the liar after its first lie (work_with), and with how
  * many of the others convict it at the end (work_holders).
  */
-#include "daemon/node/audit.h"
 #include "daemon/node/inspect.h"
 #include "daemon/sim/sim_internal.h"
 #include "daemon/sim/world/internal.h"
-#include "p2p/round/view.h"
 
 #define LOOK_MS  100
 #define TO_LEAVE 4  /* rounds */
@@ -66,28 +64,11 @@ static uint32_t n_holders(const struct sim *s)
     return n;
 }
 
-/* The newest commit of an honest peer. */
-static const struct node_commit *newest(const struct sim *s)
-{
-    const struct node_commit *best = NULL;
-
-    for (uint32_t q = 0; q < s->n; q++) {
-        const struct node_commit *c = q == s->victim || s->nodes[q] == NULL
-                                          ? NULL
-                                          : node_last_commit(s->nodes[q]);
-
-        if (c != NULL && (best == NULL || c->round > best->round)) {
-            best = c;
-        }
-    }
-    return best;
-}
-
 /* Count the rounds that the victim has a part in. */
 static void look_call(void *data, uint64_t arg)
 {
     struct sim *s = data;
-    const struct node_commit *c = newest(s);
+    const struct node_commit *c = sim_newest_but(s, s->victim);
 
     (void)arg;
     if (c != NULL && c->round > s->work.round) {
@@ -144,32 +125,6 @@ void setup_work(struct sim *s)
     }
 }
 
-static bool has_in_view(const struct sim *s, uint32_t q, uint32_t peer)
-{
-    const struct ballot *b = node_parts(s->nodes[q]).ballot;
-
-    return b->have &&
-           view_index(&b->cert.body, &world_identity(s->world, peer)->id) >= 0;
-}
-
-/* How many of the others found that peer silent. */
-static uint32_t n_finding(const struct sim *s, uint32_t peer)
-{
-    const struct peer_id *id = &world_identity(s->world, peer)->id;
-    uint32_t n = 0;
-
-    for (uint32_t q = 0; q < s->n; q++) {
-        const struct node_audit *a = s->nodes[q] == NULL || q == peer
-                                         ? NULL
-                                         : node_parts(s->nodes[q]).audit;
-
-        for (uint32_t k = 0; a != NULL && k < a->silence.n; k++) {
-            n += id_eq(&a->silence.row[k].id, id);
-        }
-    }
-    return n;
-}
-
 static void check_peer(struct sim *s, uint32_t q, const struct node_work *w)
 {
     bool liar = lies(s) && q == s->victim;
@@ -178,12 +133,12 @@ static void check_peer(struct sim *s, uint32_t q, const struct node_work *w)
         (!lies(s) || world_find(s->world, &w->convicted) != s->victim)) {
         check_fail(s->check, "W: peer %u convicts one that is honest", q);
     }
-    if (!liar && s->lives[q] == 1 && 2 * n_finding(s, q) > s->n) {
+    if (!liar && s->lives[q] == 1 && 2 * sim_n_finding(s, q) > s->n) {
         check_fail(s->check, "W: most find peer %u silent, which is honest", q);
     }
     if (!liar && w->n_convicted > 0 && s->work.known_round > 0 &&
         s->work.known_round + TO_LEAVE < s->work.round &&
-        has_in_view(s, q, s->victim)) {
+        sim_has_in_view(s, q, s->victim)) {
         check_fail(s->check, "W: peer %u has the liar in its view", q);
     }
 }

@@ -206,6 +206,12 @@ void check_strangers(struct sim *s);
 void options_audit(struct sim *s);
 void setup_audit(struct sim *s);
 void check_audits(struct sim *s);
+/* Whether node q has that peer in its view. */
+bool sim_has_in_view(const struct sim *s, uint32_t q, uint32_t peer);
+/* scenarios_silence.c: how many of the others found that peer silent; the
+ * newest commit of a node of another peer than that one. */
+uint32_t sim_n_finding(const struct sim *s, uint32_t peer);
+const struct node_commit *sim_newest_but(const struct sim *s, uint32_t peer);
 /* scenarios_work.c */
 void options_work(struct sim *s);
 void setup_work(struct sim *s);

@@ -3,7 +3,7 @@
  * A lease says which text a member trains, and its offer fixes what it says it
  * learnt from that. So another member, the *auditor*, can do the same work
  * again from the same state, with the moments that the maker began with (it
- * fixed their hash in READY and sends them, in bf16), and look whether the
+ * announced their hash before and sends them, in bf16), and look whether the
  * result, the *repeat*, points where the offer points. Honest work does, on
  * other kernels, too; the auditor's own moments in their place make an audit of
  * little use (STRANGERS.md, section 5; measured by `loco sim work`).
@@ -28,8 +28,9 @@
  * measured, say that the work is bad. The accused has no vote and counts in the
  * whole. Liars below half convict nobody without honest members, and save
  * nobody whom more than half read as bad. Statements are signed by their
- * makers, so that they are evidence of the conviction. All repeat the same, so
- * honest members that differ in kernels alone say the same.
+ * makers, so that they are evidence of the conviction. All repeat the same if
+ * the maker told all the same moments; then honest members that differ in
+ * kernels alone say the same.
  *
  * What it does not see: an addition to honest work of less than 0.3 of its
  * length (the robust mean bounds it, too), a round too wild to tell, and work

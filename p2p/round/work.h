@@ -29,7 +29,8 @@
  * commit later than its auditor: what it refuses is asked for again, AGAIN_MAX
  * times, later each time.
  *
- * What it does not see: repeat.h, and who misses every second commit.
+ * What it does not see: repeat.h, who misses every second commit, and more:
+ * STRANGERS.md, section 5. So no run can ask for it yet.
  *
  * Pure. One lease at a time. REPEAT_COMMITS and WORK_COMMITS commits.
  */

@@ -21,8 +21,8 @@
  * Who lies at a meeting has us dial whom it likes. So we come only to a peer
  * that we are linked to, for one that we are linked to through a relay or by a
  * meeting; and we dial (members_on_met)
- *   - unicast, not below PORT_MIN: no service of a third party has such a port;
- *   - of a private network only what a private peer names, ourselves never;
+ *   - unicast, not below PORT_MIN, where most services of third parties are;
+ *   - of a private network only what a private peer names;
  *   - within the budget of addresses that others name (members_budget.c);
  *   - MEETS_OF_PEER times an hour for one peer, MEETS_OF_OTHERS for all peers
  *     together that are no members.
