@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "kernels/affinity.h"
 #include "kernels/cpu/kernels.h"
@@ -78,10 +79,28 @@ static void cpu_rmsnorm_back(const struct backend *b, const struct rmsnorm *op)
 
 /* ---- memory: the process's own ------------------------------------------ */
 
+/* From here on memory is asked for in pages of 2 MB: products walk down
+ * columns, and with pages of 4 KB each row of a tile is in another one. */
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static void *take_memory(size_t bytes)
+{
+    size_t align = bytes < HUGE_PAGE / 2 ? 64 : HUGE_PAGE;
+    size_t whole = (bytes + align - 1) / align * align;
+    void *p = aligned_alloc(align, whole);
+
+#ifdef MADV_HUGEPAGE
+    if (p != NULL && align == HUGE_PAGE) {
+        (void)madvise(p, whole, MADV_HUGEPAGE);
+    }
+#endif
+    return p;
+}
+
 static void *cpu_take(const struct backend *b, size_t bytes)
 {
     (void)b;
-    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+    return take_memory(bytes);
 }
 
 static void cpu_give(const struct backend *b, void *p)
@@ -198,7 +217,7 @@ static int open_set(struct backend *b, size_t i, int threads)
     if (threads < 1 || threads > BACKEND_THREADS_MAX) {
         return LOCO_ERANGE;
     }
-    b->scratch = aligned_alloc(64, (size_t)threads * MATMUL_SCRATCH);
+    b->scratch = take_memory((size_t)threads * MATMUL_SCRATCH);
     if (b->scratch == NULL) {
         return LOCO_ENOMEM;
     }

@@ -21,8 +21,10 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/transpose.h"
 
-/* In place up to this many columns: two panels. */
-#define IN_PLACE_COLUMNS (2 * PANEL_COLUMNS)
+/* A row-major op(a) is read in place up to this many columns; one that is
+ * transposed lies across the rows and is read in place for two panels only. */
+#define IN_PLACE_COLUMNS        256
+#define IN_PLACE_COLUMNS_ACROSS (2 * PANEL_COLUMNS)
 
 /* A c above this size (1 MB) is fetched before its sums are ready. */
 #define FETCH_FLOATS (1 << 18)
@@ -34,6 +36,7 @@
 struct block {
     const struct matmul *op;
     int64_t i0, rows;
+    int64_t tiles, height, taller; /* the first `taller` have a row more */
     int64_t k0, depth;
     int64_t slots; /* that `depth` takes */
     float beta;
@@ -93,9 +96,18 @@ static void pack_rows(float *to,
     }
 }
 
-static int64_t tile_count(int64_t rows)
+/* Tiles of one height or one row less: the first row of tile t. */
+static int64_t tile_row(const struct block *s, int64_t t)
 {
-    return (rows + TILE_ROWS - 1) / TILE_ROWS;
+    return t * s->height + at_most(t, s->taller);
+}
+
+static void cut_rows(struct block *s, int64_t rows)
+{
+    s->rows = rows;
+    s->tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    s->height = rows / s->tiles;
+    s->taller = rows % s->tiles;
 }
 
 /* Where tile t is packed. */
@@ -109,11 +121,10 @@ static void pack_a_rows(const struct block *s, float *to, int64_t k)
 {
     const struct matmul *op = s->op;
     const float *from = op->a + (s->k0 + k) * op->lda + s->i0;
-    int64_t tiles = tile_count(s->rows);
 
-    for (int64_t t = 0; t < tiles; t++) {
-        int64_t i = s->rows * t / tiles;
-        int64_t rows = s->rows * (t + 1) / tiles - i;
+    for (int64_t t = 0; t < s->tiles; t++) {
+        int64_t i = tile_row(s, t);
+        int64_t rows = tile_row(s, t + 1) - i;
 
         pack_rows(to + tile_at(s, t) + k / SLOT_K * TILE_WIDTH, TILE_WIDTH,
                   from + i, op->lda, rows, at_most(s->depth - k, PACK_DEPTH));
@@ -123,7 +134,6 @@ static void pack_a_rows(const struct block *s, float *to, int64_t k)
 static void pack_a(struct block *s, float *to)
 {
     const struct matmul *op = s->op;
-    int64_t tiles = tile_count(s->rows);
 
     s->a = to;
     s->packed = true;
@@ -133,9 +143,9 @@ static void pack_a(struct block *s, float *to)
         }
         return;
     }
-    for (int64_t t = 0; t < tiles; t++) {
-        int64_t i = s->rows * t / tiles;
-        int64_t rows = s->rows * (t + 1) / tiles - i;
+    for (int64_t t = 0; t < s->tiles; t++) {
+        int64_t i = tile_row(s, t);
+        int64_t rows = tile_row(s, t + 1) - i;
 
         pack_transposed(to + tile_at(s, t), TILE_WIDTH,
                         op->a + (s->i0 + i) * op->lda + s->k0, op->lda, rows,
@@ -156,26 +166,29 @@ static void pack_b(struct block *s, int64_t j, int64_t columns)
     }
 }
 
-/* c[0 .. columns) = alpha sum + beta c */
-VF_INLINE void finish_row(const struct tile *t, float *c, vf *sum, int vectors)
+/* The tile of c becomes alpha sum + beta c. `whole`: all its vectors are. */
+VF_INLINE void finish(const struct tile *t,
+                      const int rows,
+                      const int vectors,
+                      const bool whole,
+                      vf sum[TILE_ROWS][2])
 {
-    int64_t n = t->columns - (vectors - 1) * VF_LANES; /* in the last vector */
+    int64_t n = whole ? VF_LANES : t->columns - (vectors - 1) * VF_LANES;
+    const bool add = t->beta != 0;
 
+#pragma GCC unroll 14
+    for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 2
-    for (int v = 0; v < vectors; v++) {
-        float *at = c + v * VF_LANES;
+        for (int v = 0; v < vectors; v++) {
+            float *c = t->c + r * t->ldc + v * VF_LANES;
+            vf x = sum[r][v] * t->alpha;
 
-        sum[v] *= t->alpha;
-        if (v < vectors - 1 || n == VF_LANES) {
-            if (t->beta != 0) {
-                sum[v] += t->beta * vf_load(at);
+            if (whole || v < vectors - 1) {
+                vf_store(c, add ? x + t->beta * vf_load(c) : x);
+            } else {
+                vf_store_part(c, n,
+                              add ? x + t->beta * vf_load_part(c, n, 0) : x);
             }
-            vf_store(at, sum[v]);
-        } else {
-            if (t->beta != 0) {
-                sum[v] += t->beta * vf_load_part(at, n, 0);
-            }
-            vf_store_part(at, n, sum[v]);
         }
     }
 }
@@ -197,6 +210,7 @@ multiply(const struct tile *t, const int rows, const int vectors, int64_t row)
             __builtin_prefetch(t->c + r * t->ldc + t->columns - 1, 1);
         }
     }
+#pragma GCC unroll 4
     for (int64_t k = 0; k < t->slots; k++) {
         vf b0 = vf_load(b);
         vf b1 = vectors == 2 ? vf_load(b + VF_LANES) : b0;
@@ -213,9 +227,10 @@ multiply(const struct tile *t, const int rows, const int vectors, int64_t row)
         a += t->step;
         b += PANEL_COLUMNS;
     }
-#pragma GCC unroll 14
-    for (int r = 0; r < rows; r++) {
-        finish_row(t, t->c + r * t->ldc, sum[r], vectors);
+    if (t->columns == vectors * VF_LANES) {
+        finish(t, rows, vectors, true, sum);
+    } else {
+        finish(t, rows, vectors, false, sum);
     }
 }
 
@@ -258,7 +273,6 @@ static void multiply_tile(const struct tile *t, int64_t rows)
 static void multiply_panel(const struct block *s, int64_t j, int64_t columns)
 {
     const struct matmul *op = s->op;
-    int64_t tiles = tile_count(s->rows);
     struct tile t = {
         .b = s->b,
         .row = s->packed || op->ta ? 1 : op->lda,
@@ -270,9 +284,9 @@ static void multiply_panel(const struct block *s, int64_t j, int64_t columns)
         .fetch = op->m * op->n > FETCH_FLOATS,
     };
 
-    for (int64_t i = 0; i < tiles; i++) {
-        int64_t from = s->rows * i / tiles;
-        int64_t rows = s->rows * (i + 1) / tiles - from;
+    for (int64_t i = 0; i < s->tiles; i++) {
+        int64_t from = tile_row(s, i);
+        int64_t rows = tile_row(s, i + 1) - from;
 
         if (op->upper && j + columns <= s->i0 + from) {
             break; /* this tile and those below are left of the diagonal */
@@ -293,7 +307,8 @@ static void take_a(struct block *s, float *scratch, int64_t columns)
 {
     const struct matmul *op = s->op;
 
-    if (SLOT_K > 1 || columns > IN_PLACE_COLUMNS) {
+    if (SLOT_K > 1 ||
+        columns > (op->ta ? IN_PLACE_COLUMNS_ACROSS : IN_PLACE_COLUMNS)) {
         pack_a(s, scratch);
         return;
     }
@@ -311,7 +326,7 @@ static void multiply_slice(struct block *s,
                            int64_t j_end)
 {
     for (s->i0 = p->i; s->i0 < p->i_end; s->i0 += s->rows) {
-        s->rows = at_most(p->i_end - s->i0, BLOCK_M);
+        cut_rows(s, at_most(p->i_end - s->i0, BLOCK_M));
         s->b = scratch + BLOCK_A;
         take_a(s, scratch, j_end - j0);
         for (int64_t j = j0; j < j_end; j += PANEL_COLUMNS) {

@@ -9,7 +9,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd.h"
 
-#define BLOCK_M       288
+#define BLOCK_M       144
 #define BLOCK_K       256
 #define BLOCK_N       1024
 #define PANEL_COLUMNS (2 * VF_LANES)

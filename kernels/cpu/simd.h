@@ -68,6 +68,16 @@ VF_INLINE vf vf_pick(vi mask, vf yes, vf no)
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+/* All bits of the first n <= 8 lanes. */
+VF_INLINE __m256i vf_first(int64_t n)
+{
+    static const int32_t ones[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+
+    return _mm256_loadu_si256((const void *)(ones + 8 - n));
+}
+#endif
+
 /* The first n <= VF_LANES floats; the other lanes are `fill`. */
 VF_INLINE vf vf_load_part(const float *p, int64_t n, float fill)
 {
@@ -76,10 +86,11 @@ VF_INLINE vf vf_load_part(const float *p, int64_t n, float fill)
 
     return (vf)_mm512_mask_loadu_ps((__m512)vf_set(fill), mask, p);
 #elif defined(__AVX2__)
-    static const int32_t ones[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
-    __m256i mask = _mm256_loadu_si256((const void *)(ones + 8 - n));
+    __m256i mask = vf_first(n);
 
-    return vf_pick((vi)mask, (vf)_mm256_maskload_ps(p, mask), vf_set(fill));
+    vf x = (vf)_mm256_maskload_ps(p, mask); /* 0 where the mask is */
+
+    return fill == 0 ? x : vf_pick((vi)mask, x, vf_set(fill));
 #else
     vf x = vf_set(fill);
 
@@ -95,6 +106,8 @@ VF_INLINE void vf_store_part(float *p, int64_t n, vf x)
 {
 #if defined(__AVX512F__)
     _mm512_mask_storeu_ps(p, (__mmask16)((1U << n) - 1), (__m512)x);
+#elif defined(__AVX2__)
+    _mm256_maskstore_ps(p, vf_first(n), (__m256)x);
 #else
     memcpy(p, &x, (size_t)n * sizeof *p);
 #endif

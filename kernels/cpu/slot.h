@@ -45,6 +45,9 @@ VF_INLINE vf slots_of_columns(const float *x,
 /* Slots along a row: x[0 .. depth). */
 VF_INLINE vf slots_of_row(const float *x, int64_t depth)
 {
+    if (depth >= 2 * VF_LANES) {
+        return slot_round(vf_load(x), vf_load(x + VF_LANES));
+    }
     return slot_round(vf_load_part(x, lanes(depth), 0),
                       vf_load_part(x + VF_LANES, lanes(depth - VF_LANES), 0));
 }
@@ -65,12 +68,12 @@ VF_INLINE vf slots_of_columns(const float *x,
 {
     (void)ld;
     (void)depth;
-    return vf_load_part(x, n, 0);
+    return n == VF_LANES ? vf_load(x) : vf_load_part(x, n, 0);
 }
 
 VF_INLINE vf slots_of_row(const float *x, int64_t depth)
 {
-    return vf_load_part(x, lanes(depth), 0);
+    return depth >= VF_LANES ? vf_load(x) : vf_load_part(x, lanes(depth), 0);
 }
 
 VF_INLINE vf slot_multiply_add(vf sum, vf a, vf b)
