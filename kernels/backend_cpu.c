@@ -9,9 +9,9 @@
 #include "kernels/affinity.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/device.h"
+#include "kernels/measure.h"
 #include "kernels/pool.h"
 #include "kernels/rounded.h"
-#include "proto/base/clock.h"
 #include "proto/base/err.h"
 
 static const struct cpu_kernels cpu_ref = {
@@ -139,9 +139,9 @@ static int cpu_finish(const struct backend *b)
     return 0;
 }
 
-/* Logits are made for this many floats at a time (32 MB): the whole of
+/* Logits are made for this many floats at a time (64 MB): the whole of
  * (N, 32000) would be the largest buffer of all. */
-#define HEAD_FLOATS (8 << 20)
+#define HEAD_FLOATS (16 << 20)
 
 static void fill(struct backend *b, const struct cpu_kernels *cpu)
 {
@@ -315,48 +315,20 @@ static int set_rounded(struct backend *b)
     return 0;
 }
 
-/* Best of three products of one and a half million multiplications. */
-static double matmul_seconds(const struct backend *b, float *x)
-{
-    const struct matmul op = {.m = 96,
-                              .n = 128,
-                              .k = 128,
-                              .a = x,
-                              .lda = 128,
-                              .b = x,
-                              .ldb = 128,
-                              .c = x + 128 * 128,
-                              .ldc = 128,
-                              .alpha = 1};
-    double best = INFINITY;
-
-    for (int i = 0; i < 4; i++) { /* the first warms up */
-        double began = monotonic_s(), s;
-
-        b->matmul(b, &op);
-        s = monotonic_s() - began;
-        best = i > 0 && s < best ? s : best;
-    }
-    return best;
-}
-
 static int choose_dtype(struct backend *b)
 {
-    float *x;
-    double bf16;
+    double fp32, bf16;
 
     if (set_bf16(b, true) != 0) {
         return 0;
     }
-    x = calloc(128 * 128 + 96 * 128, sizeof *x);
-    if (x == NULL) {
+    bf16 = backend_product_seconds(b);
+    (void)set_bf16(b, false);
+    fp32 = backend_product_seconds(b);
+    if (isinf(bf16) || isinf(fp32)) {
         return LOCO_ENOMEM;
     }
-    bf16 = matmul_seconds(b, x);
-    (void)set_bf16(b, false);
-    (void)set_bf16(b, bf16 < 0.9 * matmul_seconds(b, x));
-    free(x);
-    return 0;
+    return set_bf16(b, bf16 < 0.9 * fp32);
 }
 
 int backend_set_dtype(struct backend *b, enum backend_dtype dtype)

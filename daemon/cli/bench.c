@@ -31,11 +31,18 @@ static void print_text(const struct arguments *a,
     }
     (void)printf("%.0f tokens/s, %.2f ms per step (CPU %.2f), %.1f GFLOP/s, "
                  "%.0f %% of a large matrix product's (%d steps, %llu threads, "
-                 "%s %s)\npeak memory %.1f MB\n",
+                 "%s %s)\n",
                  r->tokens_per_s, r->ms_per_step, r->cpu_ms_per_step,
                  r->flops_per_s / 1e9, r->mfu * 100, r->steps,
                  (unsigned long long)a->threads, r->isa,
-                 r->bf16 ? "bf16" : "fp32", (double)r->max_rss_bytes / 1e6);
+                 r->bf16 ? "bf16" : "fp32");
+    if (r->peak_flops_per_s > 0) {
+        (void)printf("that product: %.1f GFLOP/s; multiply-adds in registers "
+                     "alone: %.1f, of which the steps reach %.0f %%\n",
+                     r->product_flops_per_s / 1e9, r->peak_flops_per_s / 1e9,
+                     r->flops_per_s / r->peak_flops_per_s * 100);
+    }
+    (void)printf("peak memory %.1f MB\n", (double)r->max_rss_bytes / 1e6);
 }
 
 static int print_json(const struct arguments *a,
@@ -49,18 +56,19 @@ static int print_json(const struct arguments *a,
 
     if (!a->dry_run) {
         json_object_update_new(
-            o, json_pack(
-                   "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:I, s:I, "
-                   "s:s*, s:s, s:s}",
-                   "mfu", r->mfu, "cpu_mfu", r->cpu_mfu, "product_flops_per_s",
-                   r->product_flops_per_s, "tokens_per_s", r->tokens_per_s,
-                   "ms_per_step", r->ms_per_step, "cpu_ms_per_step",
-                   r->cpu_ms_per_step, "flops_per_s", r->flops_per_s, "steps",
-                   r->steps, "max_rss_bytes", (json_int_t)r->max_rss_bytes,
-                   "threads", (json_int_t)a->threads, "micro_batch",
-                   (json_int_t)r->micro_batch, "gpu",
-                   r->device[0] != '\0' ? r->device : NULL, "isa", r->isa,
-                   "dtype", r->bf16 ? "bf16" : "fp32"));
+            o,
+            json_pack(
+                "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:I, s:I, "
+                "s:s*, s:s, s:s}",
+                "mfu", r->mfu, "cpu_mfu", r->cpu_mfu, "product_flops_per_s",
+                r->product_flops_per_s, "peak_flops_per_s", r->peak_flops_per_s,
+                "tokens_per_s", r->tokens_per_s, "ms_per_step", r->ms_per_step,
+                "cpu_ms_per_step", r->cpu_ms_per_step, "flops_per_s",
+                r->flops_per_s, "steps", r->steps, "max_rss_bytes",
+                (json_int_t)r->max_rss_bytes, "threads", (json_int_t)a->threads,
+                "micro_batch", (json_int_t)r->micro_batch, "gpu",
+                r->device[0] != '\0' ? r->device : NULL, "isa", r->isa, "dtype",
+                r->bf16 ? "bf16" : "fp32"));
     }
     return cli_print_json(o, JSON_REAL_PRECISION(9));
 }

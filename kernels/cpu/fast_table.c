@@ -6,8 +6,10 @@
 
 #ifdef LOCO_ISA_BF16
 #define MATMUL_BF16 CPU_KERNEL(matmul_bf16)
+#define PEAK_BF16   CPU_KERNEL(peak_bf16)
 #else
 #define MATMUL_BF16 NULL
+#define PEAK_BF16   NULL
 #endif
 
 const struct cpu_kernels CPU_JOIN(cpu_fast, LOCO_ISA) = {
@@ -15,4 +17,6 @@ const struct cpu_kernels CPU_JOIN(cpu_fast, LOCO_ISA) = {
     BACKEND_KERNELS(X)
 #undef X
         .matmul_bf16 = MATMUL_BF16,
+    .peak = CPU_KERNEL(peak),
+    .peak_bf16 = PEAK_BF16,
 };

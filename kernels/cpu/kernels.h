@@ -20,7 +20,7 @@ struct kernel_range {
 };
 
 /* For the packed blocks of a matrix product. */
-#define MATMUL_SCRATCH ((384 + 1024) * 256 * sizeof(float))
+#define MATMUL_SCRATCH ((192 + 1024) * 256 * sizeof(float))
 
 struct cpu_kernels {
 #define X(kernel, type, units)                                                 \
@@ -29,6 +29,10 @@ struct cpu_kernels {
 #undef X
     /* matmul of operands rounded to bf16, sums in fp32; NULL: not there */
     void (*matmul_bf16)(const struct matmul *op, struct kernel_range r);
+    /* n turns of x[2] = x[1] + x[2] x[0] in every register there is, x[2] the
+     * sum of all in the end; returns the operations. NULL: not there. */
+    int64_t (*peak)(int64_t n, float *x);
+    int64_t (*peak_bf16)(int64_t n, float *x);
 };
 
 /* ref_matmul, ref_embed_fwd, ... */

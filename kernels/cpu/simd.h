@@ -30,6 +30,8 @@
     void CPU_KERNEL(kernel)(const struct type *op, struct kernel_range r);
 BACKEND_KERNELS(CPU_DECLARE)
 CPU_DECLARE(matmul_bf16, matmul, 0)
+int64_t CPU_KERNEL(peak)(int64_t n, float *x);
+int64_t CPU_KERNEL(peak_bf16)(int64_t n, float *x);
 
 #if defined(__AVX512F__)
 #define VF_LANES 16

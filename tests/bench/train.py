@@ -2,7 +2,7 @@
 """train.py - `loco bench train` beside PyTorch, run by run: the whole table.
 
 use: tests/bench/train.py [--loco FILE] [--rounds N] [--shapes A,B]
-                          [--threads 1,2] [--dtypes fp32,bf16]
+                          [--threads 1,2] [--dtypes fp32,bf16] [--isa avx2]
                           [--python FILE ...] [--venv DIR] [--no-install]
 
 For each shape, dtype and thread count: ours, then each PyTorch, `rounds`
@@ -10,7 +10,11 @@ times (A B A B), medians over the rounds. Ratios are PyTorch's time of a step
 over ours, in wall time and, in brackets, in CPU time of all threads; wall time
 means something on a quiet machine only: the last column says what share of the
 machine others used meanwhile. *Share* is ours of the best large product that
-our own kernels reach with the same threads and dtype.
+our own kernels reach with the same threads and dtype; *of the peak* is ours of
+what multiply-adds in registers alone reach. In brackets: in CPU time.
+
+--isa avx2 switches AVX-512 off for both sides. A dtype that the processor
+lacks is left out by name.
 
 PyTorch: every --python FILE, an interpreter that has torch. Without one:
 Debian's (installed with apt-get where that is possible: python3-torch and
@@ -39,6 +43,13 @@ SHAPES = {
 }
 # What is asked of the ratio: (shape, threads) or threads alone, fp32 and bf16.
 TARGETS = {1: (1.25, 1.3), 2: (1.4, 1.4), ("tiny", 2): (1.6, 1.6)}
+# PyTorch, its oneDNN and its MKL without AVX-512.
+NO_AVX512 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+             "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+# Of a processor's features, those that products can use.
+FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16",
+            "avx512_fp16", "amx_tile", "amx_bf16", "avx10", "asimd", "bf16",
+            "i8mm", "sve")
 # What a shell may have set for others; PyTorch's own settings follow.
 FOREIGN = ("OMP_", "KMP_", "GOMP_", "OPENBLAS_", "GOTO_", "MKL_", "DNNL_",
            "ONEDNN_", "ATEN_")
@@ -147,7 +158,8 @@ def model_file(folder, name):
 
 def ours(args, config, batch, threads, dtype):
     return [args.loco, "bench", "train", "--config", config, "--batch",
-            str(batch), "--threads", str(threads), "--dtype", dtype, "--json"]
+            str(batch), "--threads", str(threads), "--dtype", dtype, "--json",
+            *(["--isa", args.isa] if args.isa else [])]
 
 
 def torch(python, name, threads, dtype):
@@ -186,8 +198,17 @@ def compare(args, pythons, name, threads, dtype):
               f"{median(we, 'tokens_per_s'):.0f}",
               f"{median(we, 'flops_per_s') / 1e9:.0f}",
               f"{median(we, 'mfu'):.0%} ({median(we, 'cpu_mfu'):.0%})",
+              of_peak(we),
               f"{memory:.2f}", f"{others:.0%}"]
     row(cells)
+
+
+def of_peak(runs):
+    """Whole steps in parts of the peak, in wall time and in CPU time."""
+    peak = [r["flops_per_s"] / r["peak_flops_per_s"] for r in runs]
+    cpu = [x * r["ms_per_step"] * r["threads"] / r["cpu_ms_per_step"]
+           for x, r in zip(peak, runs)]
+    return f"{statistics.median(peak):.0%} ({statistics.median(cpu):.0%})"
 
 
 def row(cells):
@@ -199,7 +220,8 @@ def header(pythons):
     cells = ["shape, dtype, threads", "ours, ms a step (CPU)"]
     for name in names:
         cells += [f"torch {name}", "ratio"]
-    cells += ["target", "our tokens/s", "GFLOP/s", "share", "most memory",
+    cells += ["target", "our tokens/s", "GFLOP/s", "share", "of the peak",
+              "most memory",
               "others"]
     row(cells)
     row(["---"] * len(cells))
@@ -224,6 +246,46 @@ def quickstart(args):
               f"used {max(others):.0%}", flush=True)
 
 
+# ---- the machine ------------------------------------------------------------
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def processor(args):
+    """Name, features, siblings and peak of this machine, in two lines."""
+    info = dict(line.split(":", 1) for line in
+                read("/proc/cpuinfo").split("\n\n")[0].splitlines()
+                if ":" in line)
+    info = {k.strip(): v.strip() for k, v in info.items()}
+    words = (info.get("flags") or info.get("Features") or "").split()
+    cores = {read(f"/sys/devices/system/cpu/cpu{i}/topology/"
+                  "thread_siblings_list").strip()
+             for i in os.sched_getaffinity(0)}
+    n = len(os.sched_getaffinity(0))
+    print(f"{info.get('model name', 'a processor')}: "
+          f"{' '.join(w for w in FEATURES if w in words)}; {n} processors of "
+          f"{len(cores)} cores"
+          f"{' (siblings share a core)' if len(cores) < n else ''}")
+    one = run_all(ours(args, "quickstart-1m", 1, 1, "fp32"))[0]
+    print(f"kernels {one['isa']}; peak of a core in fp32, multiply-adds in "
+          f"registers alone: {one['peak_flops_per_s'] / 1e9:.0f} GFLOP/s")
+
+
+def has(args, dtype):
+    """Whether ours runs; else says why not."""
+    run = subprocess.run(ours(args, "quickstart-1m", 1, 1, dtype) +
+                         ["--steps", "1"], capture_output=True, text=True,
+                         env=ENVIRONMENT)
+    if run.returncode != 0:
+        print(f"{dtype} is left out: {run.stderr.strip()}")
+    return run.returncode == 0
+
+
 def arguments():
     p = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -235,6 +297,7 @@ def arguments():
     p.add_argument("--shapes", default=",".join(SHAPES))
     p.add_argument("--threads", default="1,2")
     p.add_argument("--dtypes", default="fp32,bf16")
+    p.add_argument("--isa", choices=["avx2"])
     p.add_argument("--rounds", type=int, default=3)
     args = p.parse_args()
     args.shapes = args.shapes.split(",")
@@ -243,11 +306,15 @@ def arguments():
     if not os.path.exists(args.loco):
         sys.exit(f"train.py: {args.loco} is not there; build it, or give "
                  "--loco FILE")
+    if args.isa:
+        ENVIRONMENT.update(NO_AVX512)
     return args
 
 
 def main():
     args = arguments()
+    processor(args)
+    args.dtypes = [dtype for dtype in args.dtypes if has(args, dtype)]
     pythons = find_torch(args)
     with tempfile.TemporaryDirectory() as args.folder:
         header(pythons)

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "kernels/backend.h"
+#include "kernels/measure.h"
 #include "proto/base/clock.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
@@ -248,6 +249,7 @@ static int bench_product(const struct bench *s, struct bench_train_result *out)
 
     if (rv == 0) {
         out->product_flops_per_s = ops / wall;
+        out->peak_flops_per_s = backend_peak_flops(&s->be);
         out->mfu = out->flops_per_s / out->product_flops_per_s;
         out->cpu_mfu = step_flops / (out->cpu_ms_per_step / 1e3) / (ops / cpu);
     }

@@ -46,6 +46,7 @@ struct bench_train_result {
      * and what share of it whole steps reach: the median step in wall time,
      * the cheapest in CPU time. */
     double product_flops_per_s;
+    double peak_flops_per_s; /* backend_peak_flops() */
     double mfu, cpu_mfu;
     int64_t max_rss_bytes;
     double loss;                /* mean of the last step, nats per token */

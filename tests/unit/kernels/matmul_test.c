@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "kernels/cpu/kernels.h"
+#include "kernels/measure.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 
@@ -308,6 +310,40 @@ static void auto_chooses_a_dtype_that_works(void **state)
     assert_false(be.bf16);
 }
 
+/* x = 1 + x / 2 ends at 2 in every lane of every register. */
+static void try_peak(const char *isa, int lanes)
+{
+    struct backend be;
+    float x[3] = {0.5F, 1, 0};
+
+    if (backend_cpu_isa(&be, 2, isa) != 0) {
+        return;
+    }
+    assert_int_equal(be.cpu->peak(100, x), 100 * 12 * lanes * 2);
+    assert_true(x[2] == (float)(2 * 12 * lanes));
+    assert_true(backend_peak_flops(&be) > 0);
+    if (backend_set_dtype(&be, BACKEND_BF16) == 0) {
+        assert_int_equal(be.cpu->peak_bf16(100, x), 100 * 12 * lanes * 4);
+        assert_true(isfinite(x[2]) && backend_peak_flops(&be) > 0);
+    }
+    assert_int_equal(backend_set_dtype(&be, BACKEND_ROUNDED), 0);
+    assert_true(backend_peak_flops(&be) == 0);
+    backend_close(&be);
+}
+
+static void the_peak_counts_what_it_computes(void **state)
+{
+    struct backend be;
+
+    (void)state;
+    try_peak("baseline", 4);
+    try_peak("neon", 4);
+    try_peak("avx2", 8);
+    try_peak("avx512", 16);
+    backend_cpu_ref(&be);
+    assert_true(backend_peak_flops(&be) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +352,7 @@ int main(void)
         cmocka_unit_test(any_kernels_can_round_their_operands),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(auto_chooses_a_dtype_that_works),
+        cmocka_unit_test(the_peak_counts_what_it_computes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

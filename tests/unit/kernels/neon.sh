@@ -24,7 +24,7 @@ fast="-DLOCO_ISA=neon -fno-math-errno -fno-trapping-math -Wno-psabi"
 k=$root/kernels
 # shellcheck disable=SC2086 # lists of flags and files
 {
-    $cc $flags -c $k/affinity.c $k/pool.c $k/device.c $k/backend_cpu.c $k/rounded.c \
+    $cc $flags -c $k/affinity.c $k/pool.c $k/device.c $k/backend_cpu.c $k/measure.c $k/rounded.c \
         $k/cpu/embed.c $k/cpu/rmsnorm.c $k/cpu/rope.c $k/cpu/attention.c \
         $k/cpu/swiglu.c $k/cpu/matmul.c $k/cpu/xent.c $k/cpu/optimizer.c \
         $k/cpu/muon.c \
@@ -32,7 +32,7 @@ k=$root/kernels
     for file in embed rope optimizer fast_muon fast_table; do
         $cc $flags $fast -c "$k/cpu/$file.c" -o "neon_$file.o"
     done
-    for file in rmsnorm swiglu xent attention matmul; do
+    for file in rmsnorm swiglu xent attention matmul peak; do
         $cc $flags $fast -ffp-contract=fast -c "$k/cpu/fast_$file.c"
     done
 }

@@ -42,6 +42,7 @@ static void figures_are_filled_and_agree_with_each_other(void **state)
         assert_true(fabs(r.mfu * r.product_flops_per_s / r.flops_per_s - 1) <
                     1e-9);
         assert_true(r.cpu_mfu > 0 && r.product_flops_per_s > 0);
+        assert_true((r.peak_flops_per_s > 0) == (threads == 2));
         assert_true(r.max_rss_bytes > 0);
         assert_true(fabs(r.loss - log(11)) < 0.3);
         assert_non_null(r.isa);
