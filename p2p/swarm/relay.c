@@ -1,6 +1,6 @@
 /* relay.c - see relay.h. A row is CALLING from the asker's request until the
- * other end came or wait_ms passed, OPEN until the shell says it is over; a
- * meeting is over when the other end came. */
+ * other end came or wait_ms passed, OPEN until the shell says it is over; that
+ * of a meeting is free when the other end came. */
 #include "p2p/swarm/relay.h"
 
 #include <string.h>
@@ -54,11 +54,23 @@ static void spend(struct relay_purse *p, uint64_t n_bytes)
     p->spent = p->spent || p->tokens == 0;
 }
 
-static struct relay_pipe *free_row(struct relay *r)
+/* A kind of rows: pipes, or meetings. */
+struct rows {
+    struct relay_pipe *row;
+    uint32_t n;
+};
+
+static struct rows rows_of(struct relay *r, bool meet)
 {
-    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
-        if (r->pipes[i].state == RELAY_FREE) {
-            return &r->pipes[i];
+    return meet ? (struct rows){r->meetings, RELAY_MEETINGS_MAX}
+                : (struct rows){r->pipes, RELAY_PIPES_MAX};
+}
+
+static struct relay_pipe *free_row(struct rows rows)
+{
+    for (uint32_t i = 0; i < rows.n; i++) {
+        if (rows.row[i].state == RELAY_FREE) {
+            return &rows.row[i];
         }
     }
     return NULL;
@@ -77,39 +89,58 @@ bool relay_willing(const struct relay *r)
     return false;
 }
 
-static uint32_t n_of(const struct relay *r, const struct peer_id *peer)
+/* Rows that a peer asked for, or (`any`) is an end of. */
+static uint32_t n_of(struct rows rows, const struct peer_id *peer, bool any)
 {
     uint32_t n = 0;
 
-    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
-        const struct relay_pipe *p = &r->pipes[i];
+    for (uint32_t i = 0; i < rows.n; i++) {
+        const struct relay_pipe *p = &rows.row[i];
 
         n += p->state != RELAY_FREE &&
-             (id_eq(&p->from, peer) || id_eq(&p->to, peer));
+             (id_eq(&p->from, peer) || (any && id_eq(&p->to, peer)));
     }
     return n;
 }
 
-static bool has_foreign_room(const struct relay *r)
+static uint32_t n_foreign(struct rows rows)
 {
     uint32_t n = 0;
 
-    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
-        n += r->pipes[i].state != RELAY_FREE && r->pipes[i].foreign;
+    for (uint32_t i = 0; i < rows.n; i++) {
+        n += rows.row[i].state != RELAY_FREE && rows.row[i].foreign;
     }
-    return n < RELAY_FOREIGN_MAX && !r->foreign.spent;
+    return n;
+}
+
+static bool may_carry(struct relay *r, const struct relay_ask *ask)
+{
+    struct rows pipes = rows_of(r, false);
+
+    return relay_willing(r) &&
+           n_of(pipes, ask->from, true) < r->opt.pipes_per_peer &&
+           n_of(pipes, ask->to, true) < r->opt.pipes_per_peer &&
+           (ask->member ||
+            (n_foreign(pipes) < RELAY_FOREIGN_MAX && !r->foreign.spent));
+}
+
+static bool may_introduce(struct relay *r, const struct relay_ask *ask)
+{
+    struct rows meetings = rows_of(r, true);
+
+    return r->opt.bytes_per_hour > 0 &&
+           n_of(meetings, ask->from, false) < RELAY_MEETINGS_OF_PEER &&
+           (ask->member || n_foreign(meetings) < RELAY_MEETINGS_MAX / 2);
 }
 
 uint64_t
 relay_asked(struct relay *r, const struct relay_ask *ask, uint64_t now_ms)
 {
-    struct relay_pipe *p = free_row(r);
+    struct relay_pipe *p = free_row(rows_of(r, ask->meet));
 
     fill(r, now_ms);
-    if (p == NULL || !relay_willing(r) || id_eq(ask->from, ask->to) ||
-        n_of(r, ask->from) >= r->opt.pipes_per_peer ||
-        n_of(r, ask->to) >= r->opt.pipes_per_peer ||
-        (!ask->member && !has_foreign_room(r))) {
+    if (p == NULL || id_eq(ask->from, ask->to) ||
+        !(ask->meet ? may_introduce(r, ask) : may_carry(r, ask))) {
         r->n_refused++;
         return 0;
     }
@@ -121,7 +152,6 @@ relay_asked(struct relay *r, const struct relay_ask *ask, uint64_t now_ms)
         .from = *ask->from,
         .to = *ask->to,
         .foreign = !ask->member,
-        .meet = ask->meet,
     };
     return p->token;
 }
@@ -133,10 +163,12 @@ bool relay_came(struct relay *r,
                 bool meet,
                 uint64_t *with)
 {
-    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
-        struct relay_pipe *p = &r->pipes[i];
+    struct rows rows = rows_of(r, meet);
 
-        if (p->state == RELAY_CALLING && p->token == token && p->meet == meet &&
+    for (uint32_t i = 0; i < rows.n; i++) {
+        struct relay_pipe *p = &rows.row[i];
+
+        if (p->state == RELAY_CALLING && p->token == token &&
             id_eq(&p->to, peer)) {
             p->state = RELAY_OPEN;
             p->other_request = request;
@@ -151,45 +183,63 @@ bool relay_came(struct relay *r,
     return false;
 }
 
+/* The row of that connection, of the asker or of who came; NULL: none. */
+static struct relay_pipe *row_of(struct rows rows, uint64_t request)
+{
+    for (uint32_t i = 0; i < rows.n; i++) {
+        struct relay_pipe *p = &rows.row[i];
+
+        if (p->state != RELAY_FREE &&
+            (p->request == request ||
+             (p->state == RELAY_OPEN && p->other_request == request))) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
 void relay_moved(struct relay *r,
                  uint64_t request,
                  uint64_t n_bytes,
                  bool ended,
                  uint64_t now_ms)
 {
+    struct relay_pipe *p = row_of(rows_of(r, false), request);
+
     fill(r, now_ms);
     r->n_bytes += n_bytes;
     spend(&r->all, n_bytes);
-    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
-        struct relay_pipe *p = &r->pipes[i];
-
-        if (p->state == RELAY_FREE ||
-            (p->request != request &&
-             (p->state != RELAY_OPEN || p->other_request != request))) {
-            continue;
-        }
-        if (p->foreign) {
-            spend(&r->foreign, n_bytes);
-        }
-        if (ended) {
-            memset(p, 0, sizeof *p);
-        }
+    if (p != NULL && p->foreign) {
+        spend(&r->foreign, n_bytes);
     }
+    p = p != NULL ? p : row_of(rows_of(r, true), request);
+    if (p != NULL && ended) {
+        memset(p, 0, sizeof *p);
+    }
+}
+
+/* Nobody came in time, or the bytes are spent. */
+static bool
+is_over(const struct relay *r, const struct relay_pipe *p, uint64_t now_ms)
+{
+    return (p->state == RELAY_CALLING &&
+            now_ms - p->since_ms > r->opt.wait_ms) ||
+           (p->state == RELAY_OPEN &&
+            (r->all.spent || (p->foreign && r->foreign.spent)));
 }
 
 bool relay_next_over(struct relay *r, uint64_t now_ms, uint64_t *request)
 {
     fill(r, now_ms);
-    for (int i = 0; i < RELAY_PIPES_MAX; i++) {
-        struct relay_pipe *p = &r->pipes[i];
+    for (int meet = 0; meet < 2; meet++) {
+        struct rows rows = rows_of(r, meet != 0);
 
-        if ((p->state == RELAY_CALLING &&
-             now_ms - p->since_ms > r->opt.wait_ms) ||
-            (p->state == RELAY_OPEN &&
-             (r->all.spent || (p->foreign && r->foreign.spent)))) {
-            *request = p->request;
-            memset(p, 0, sizeof *p);
-            return true;
+        for (uint32_t i = 0; i < rows.n; i++) {
+            if (is_over(r, &rows.row[i], now_ms)) {
+                *request = rows.row[i].request;
+                memset(&rows.row[i], 0, sizeof rows.row[i]);
+                return true;
+            }
         }
     }
     return false;

@@ -12,15 +12,16 @@
  * rate per second is the shell's.
  *
  * A *meeting* is the same without bytes: when both are there each is told where
- * we see the other, so that they can dial each other at once, and the row is
- * free again.
+ * we see the other, so that they can dial each other at once. It relieves us,
+ * so it has rows of its own, and takes place also where no pipe is taken.
  *
  * Strangers: ids are free, so what is asked for by peers that are no members of
  * the view has bounds of its own, all together: RELAY_FOREIGN_MAX pipes, and
- * half of the bytes. When those are spent only their pipes close.
+ * half of the bytes and of the meetings. When the bytes are spent only their
+ * pipes close.
  *
- * Pure: it decides, the shell moves the bytes. RELAY_PIPES_MAX rows of 110
- * bytes.
+ * Pure: it decides, the shell moves the bytes. RELAY_PIPES_MAX and
+ * RELAY_MEETINGS_MAX rows of 110 bytes.
  */
 #ifndef LOCO_P2P_SWARM_RELAY_H
 #define LOCO_P2P_SWARM_RELAY_H
@@ -33,6 +34,10 @@
 /* Asked for by others than members: a newcomer has a link and data with half of
  * a view of 20. */
 #define RELAY_FOREIGN_MAX 64
+
+/* Under way at a time: each is over as soon as the other end came. */
+#define RELAY_MEETINGS_MAX     64
+#define RELAY_MEETINGS_OF_PEER 16
 
 struct relay_options {
     uint64_t bytes_per_hour; /* 0: not willing */
@@ -49,7 +54,6 @@ struct relay_pipe {
     uint64_t token, since_ms;
     struct peer_id from, to;
     bool foreign; /* no member asked for it */
-    bool meet;    /* nothing is carried */
 };
 
 struct relay_purse {
@@ -65,6 +69,7 @@ struct relay {
     uint64_t n_bytes; /* carried, ever */
     uint32_t n_refused;
     struct relay_pipe pipes[RELAY_PIPES_MAX];
+    struct relay_pipe meetings[RELAY_MEETINGS_MAX];
 };
 
 void relay_init(struct relay *r,

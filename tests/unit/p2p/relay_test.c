@@ -87,6 +87,65 @@ static void a_meeting_is_over_when_both_were_there(void **state)
     }
 }
 
+static uint64_t
+introduced(struct fixture *f, uint64_t request, int from, int to, bool member)
+{
+    struct relay_ask ask = {.request = request,
+                            .from = &f->peer[from],
+                            .to = &f->peer[to],
+                            .member = member,
+                            .meet = true};
+
+    return relay_asked(&f->r, &ask, 1000);
+}
+
+/* It has nothing to carry for them afterwards. */
+static void a_relay_that_is_full_introduces_still(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t with = 0, token;
+
+    assert_true(asked(f, 1, 0, 1) != 0);
+    assert_true(asked(f, 2, 0, 1) != 0);
+    assert_true(asked(f, 3, 0, 1) == 0); /* both have two pipes */
+    assert_true(introduced(f, 4, 0, 1, true) != 0);
+    relay_moved(&f->r, 1, 2 * HOUR_MS, false, 1000);
+    assert_false(relay_willing(&f->r)); /* spent */
+    token = introduced(f, 5, 0, 1, true);
+    assert_true(token != 0);
+    assert_true(relay_came(&f->r, 6, &f->peer[1], token, true, &with));
+    assert_int_equal(with, 5);
+    f->r.opt.bytes_per_hour = 0; /* its owner does not want to */
+    assert_true(introduced(f, 7, 0, 1, true) == 0);
+}
+
+static void so_many_meetings_are_under_way(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t request = 0, n = 0;
+
+    while (n < 40 && introduced(f, n + 1, 0, 1, true) != 0) {
+        n++;
+    }
+    assert_int_equal(n, RELAY_MEETINGS_OF_PEER);
+    assert_true(relay_next_over(&f->r, 1001 + WAIT_MS, &request));
+    while (relay_next_over(&f->r, 1001 + WAIT_MS, &request)) {
+        n--;
+    }
+    assert_int_equal(n, 1);
+    for (n = 0; n < 100; n++) { /* strangers: not all of them */
+        int from = 2 + (int)n % 30;
+
+        if (introduced(f, n + 1, from, 1, false) == 0) {
+            break;
+        }
+    }
+    assert_int_equal(n, RELAY_MEETINGS_MAX / 2);
+    assert_true(introduced(f, 99, 33, 1, true) != 0);
+    relay_moved(&f->r, 1, 0, true, 1000); /* one has gone away */
+    assert_true(introduced(f, 98, 34, 1, false) != 0);
+}
+
 static void who_never_comes_is_given_up(void **state)
 {
     struct fixture *f = *state;
@@ -230,6 +289,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(who_was_called_is_joined_with_who_asked),
         T(a_meeting_is_over_when_both_were_there),
+        T(a_relay_that_is_full_introduces_still),
+        T(so_many_meetings_are_under_way),
         T(who_never_comes_is_given_up),
         T(one_peer_has_so_many_pipes),
         T(there_are_so_many_pipes_in_all),
