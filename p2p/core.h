@@ -26,8 +26,12 @@
  * Rules for a shell
  *   - every DIAL ends in one LINK_UP or one DIAL_FAILED with its request;
  *   - MET says where the other end of a meeting is seen. It is dialled only
- *     after PUNCH, a few times in a short while. A BULK_OPEN whose meeting
- * fails is carried by that relay instead;
+ *     after PUNCH, a few times in a short while;
+ *   - a BULK_OPEN that fails ends what waits for a data connection, where there
+ *     is none and no other one is under way, also what is queued in the same
+ *     step. One that meets looks for a direct connection beside those that
+ *     there are, and ends in one BULK_MET. A direct connection is used before a
+ * relayed one;
  *   - every PROBE ends in one PROBED; every RELAY is answered with one
  *     RELAY_JOIN or RELAY_REFUSE, or ends by itself after a time;
  *   - every POST_RECV, SEND_SEG and SUM ends in exactly one SEG_DONE unless its
@@ -98,6 +102,7 @@ enum event_type {
     EVENT_RELAY,
     EVENT_RELAY_MOVED,
     EVENT_MET,
+    EVENT_BULK_MET,
     EVENT_LOCAL, /* a report of this machine (local.h) */
     EVENT_TYPE_COUNT
 };
@@ -176,6 +181,13 @@ struct event_met {
     struct address address;
 };
 
+/* A BULK_OPEN that meets is over. */
+struct event_bulk_met {
+    struct peer_id peer;
+    bool up;   /* there is a direct data connection, */
+    bool made; /* and this meeting made it */
+};
+
 struct event {
     enum event_type type;
     uint64_t now_ms; /* monotonic; never goes back */
@@ -191,6 +203,7 @@ struct event {
         struct event_relay relay;
         struct event_relay_moved relay_moved;
         struct event_met met;
+        struct event_bulk_met bulk_met;
         struct local_event local;
     };
 };
@@ -241,8 +254,8 @@ struct action_trust {
     bool trusted;
 };
 
-/* Make sure that a bulk connection exists; without a relay, or where we meet
- * there: a direct one. */
+/* Make sure that a bulk connection exists; without a relay: a direct one. meet:
+ * look for a direct one beside it. */
 struct action_bulk_open {
     struct peer_id peer;
     struct address address; /* these three: as in DIAL */

@@ -358,3 +358,8 @@ void node_on_met(struct node *n, const struct event *event)
 {
     members_on_met(&n->members, &event->met, n->now, n->out);
 }
+
+void node_on_bulk_met(struct node *n, const struct event *event)
+{
+    members_on_bulk_met(&n->members, &event->bulk_met, n->now);
+}

@@ -754,7 +754,7 @@ const struct scenario scenarios[] = {
     {"nat-punch",
      "all but two peers are behind NAT, some of which let two that meet "
      "through",
-     6, 80, NULL, setup_nat_punch, false},
+     6, 80, options_nat_punch, setup_nat_punch, false},
     {"nat-opens", "a relayed pair can connect directly after some time", 4, 400,
      NULL, setup_nat_opens, false},
     {"links", "some edges are eight times slower than others", 6, 30,

@@ -3,12 +3,15 @@
  * The first two peers can be dialled, the others not. The last one is behind a
  * symmetric NAT, with every third seed the one before it, too; the others are
  * behind cones. With every second seed one of the two that can be dialled,
- * where all others meet, dies in the middle and comes back. Beside what always
- * must hold (check.h, and N of nodes.c):
+ * where all others meet, dies in the middle and comes back. With every fifth
+ * seed half of the meetings are in vain, and with another fifth what they make
+ * is gone again within HOLE_LASTS_MS. Beside what always must hold (check.h,
+ * and N of nodes.c):
  *
- *   P  in the end two peers behind cones have a direct link, by a meeting, and
- *      none with a peer behind a symmetric NAT has; nobody dialled an address
- *      that no relay saw; no more dials were made than back-off allows
+ *   P  in the end two peers behind cones have a direct link, by a meeting;
+ * where holes fail or die they have any link. Nobody has a direct one with a
+ * peer behind a symmetric NAT. Nobody dialled an address that no relay saw. No
+ *      more dials were made than back-off allows
  */
 #include "daemon/sim/sim_internal.h"
 
@@ -18,10 +21,27 @@
  * data connections. A relay that dies takes some with it. */
 #define DIALS_OF_A_PAIR 12
 #define DIALS_MORE      24
+#define HOLE_LASTS_MS   20000
 
 static bool strikes(const struct sim *s)
 {
     return s->opt.seed % 2 == 1;
+}
+
+enum holes { HOLES_LAST, HOLES_FAIL, HOLES_DIE };
+
+static enum holes holes_of(const struct sim *s)
+{
+    return s->opt.seed % 5 == 1   ? HOLES_FAIL
+           : s->opt.seed % 5 == 2 ? HOLES_DIE
+                                  : HOLES_LAST;
+}
+
+void options_nat_punch(struct sim *s)
+{
+    s->world_opt.holes_fail_per_million =
+        holes_of(s) == HOLES_FAIL ? 500000 : 0;
+    s->world_opt.hole_lasts_ms = holes_of(s) == HOLES_DIE ? HOLE_LASTS_MS : 0;
 }
 
 void setup_nat_punch(struct sim *s)
@@ -35,7 +55,7 @@ void setup_nat_punch(struct sim *s)
                                              : WORLD_NAT_SYMMETRIC);
     }
     s->nat = s->punch = true;
-    s->quiet = !strikes(s);
+    s->quiet = !strikes(s) && holes_of(s) != HOLES_DIE;
     if (strikes(s)) {
         s->restart_after_ms = sim_draw(s, 5000, 20000);
         s->calm_ms = at + s->restart_after_ms;
@@ -65,11 +85,13 @@ static void judge_pair(struct sim *s, uint32_t a, uint32_t b)
     bool cones = world_nat(s->world, a) == WORLD_NAT_CONE &&
                  world_nat(s->world, b) == WORLD_NAT_CONE;
 
-    if (cones && (l == NULL || l->relayed || !l->punched)) {
+    if (l == NULL && cones) {
+        check_fail(s->check, "P: peers %u and %u have no link", a, b);
+    } else if (cones && holes_of(s) == HOLES_LAST &&
+               (l->relayed || !l->punched)) {
         check_fail(s->check, "P: peers %u and %u, behind cones: %s", a, b,
-                   l == NULL    ? "no link"
-                   : l->relayed ? "a relayed link"
-                                : "a link that was not punched");
+                   l->relayed ? "a relayed link"
+                              : "a link that was not punched");
     } else if (!cones && l != NULL && !l->relayed) {
         check_fail(s->check,
                    "P: peers %u and %u have a direct link through a symmetric "
@@ -102,6 +124,10 @@ void sim_nat_judge(struct sim *s, struct sim_result *r)
         check_fail(s->check, "P: %" PRIu64 " dials of addresses of nobody",
                    stats->nowhere);
     }
+    if ((stats->broken > 0) != (holes_of(s) == HOLES_DIE)) {
+        check_fail(s->check, "P: %" PRIu64 " holes died", stats->broken);
+    }
+    sim_figure(r, "broken", (double)stats->broken, SIM_SUM);
     sim_figure(r, "punches", (double)stats->punches, SIM_MAX);
     sim_figure(r, "punched", (double)stats->punched, SIM_SUM);
     sim_figure(r, "relayed", (double)stats->relayed, SIM_SUM);

@@ -283,6 +283,7 @@ void sim_admit(const struct sim *s, uint32_t peer, struct node_options *o);
 bool sim_may_stop(struct sim *s, uint32_t peer, int rc);
 
 /* scenarios_nat.c */
+void options_nat_punch(struct sim *s);
 void setup_nat_punch(struct sim *s);
 void sim_nat_judge(struct sim *s, struct sim_result *r);
 

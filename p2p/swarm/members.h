@@ -94,6 +94,21 @@ struct members_calls {
     uint32_t n;
 };
 
+/* Dials of addresses that one says at meetings: where nobody is known to be,
+ * and where a link by a meeting is from. */
+struct members_meets {
+    struct members_calls named, proven;
+};
+
+/* Meetings with one peer, one at a time: for a link, or for data. */
+struct members_tries {
+    bool under_way;
+    uint32_t backoff_ms;
+    uint64_t at_ms; /* not before */
+    /* Who asks again only then had a hole that lasted; 0: none was made. */
+    uint64_t lasted_at_ms;
+};
+
 /* How a peer is reached that is not linked, or not directly. */
 struct member_way {
     uint8_t reach;            /* enum reach_class, last said of it */
@@ -107,13 +122,11 @@ struct member_way {
     uint32_t relay_backoff_ms;
     struct members_calls calls;
     /* Meetings (members_punch.c). */
-    bool meeting; /* we asked for one, which is under way */
-    uint32_t punch_backoff_ms;
-    uint64_t punch_at_ms;
-    struct members_calls meets; /* at which it was seen somewhere */
-    struct address seen;        /* there, last, */
-    bool dialled;     /* and dialled there; how that ended we know not */
-    const char *data; /* how data went to it last: static text, for the log */
+    struct members_tries punch, data; /* with it, that we asked for */
+    struct members_meets meets;       /* of others, that it introduces */
+    struct address seen;              /* where it was, at the last one, */
+    bool dialled;                     /* and dialled there since we asked */
+    const char *data_way; /* how data went to it last: static text, the log */
 };
 
 struct member {
@@ -187,6 +200,7 @@ struct members_link {
     bool inbound; /* the peer dialled */
     bool relayed;
     bool punched;         /* direct, by a meeting */
+    bool works;           /* something was said on it after HELLO */
     struct peer_id relay; /* of these two: through whom, or where */
     struct address from;  /* where the peer is; relayed: nowhere */
     uint32_t link;
@@ -296,6 +310,7 @@ struct members {
     struct address observed; /* how others see us; port is ours */
     enum reach_class reach;  /* our own class, set by the owner */
     uint32_t n_relayed;      /* links through a relay, closing ones too */
+    uint32_t n_punched;      /* and by a meeting */
     unsigned n_nearby;
     struct members_nearby nearby[MEMBERS_NEARBY_MAX];
     struct members_bootstrap bootstrap[MEMBERS_BOOTSTRAP_MAX];
@@ -328,7 +343,8 @@ struct members {
     struct members_rumour rumours[MEMBERS_RUMOURS_MAX];
     struct members_doubt doubts[MEMBERS_DOUBTS_MAX];
     struct members_counts counts;
-    struct members_calls calls, meets;          /* of all that are no members */
+    struct members_calls calls; /* of all that are no members */
+    struct members_meets meets, guests_meets;
     struct members_seen seen[MEMBERS_SEEN_MAX]; /* sets of WAYS, by id */
     uint32_t n_noted;
     struct members_link links[LINKS_MAX];
@@ -565,6 +581,10 @@ void members_on_met(struct members *m,
                     const struct event_met *met,
                     uint64_t now_ms,
                     struct out *out);
+/* EVENT_BULK_MET */
+void members_on_bulk_met(struct members *m,
+                         const struct event_bulk_met *met,
+                         uint64_t now_ms);
 
 /* What that peer and we both know, as HELLO says. */
 void members_features(struct members *m, int peer, uint32_t bits);

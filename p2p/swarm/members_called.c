@@ -8,7 +8,8 @@
  *     is each other member once; all others together have CALLED_OF_OTHERS.
  * What is over that is counted and dropped: the caller calls again every 2 s.
  * Who is called to a meeting comes only for a peer that has a link to it
- * already, through a relay or by a meeting: members_punch.c.
+ * already, through a relay or by a meeting, and only to the relay of that link
+ * or to a peer that serves as one: members_punch.c.
  */
 #include "p2p/swarm/members_internal.h"
 
@@ -85,7 +86,8 @@ static bool comes(struct members *m, int by, int row, const struct address *a)
         row == MEMBERS_NONE ? NULL : members_link_of_peer(m, row);
 
     return l != NULL && (l->relayed || l->punched) && members_meets(m, row) &&
-           members_meets(m, by) && members_may_name(&m->peers[by], a);
+           members_may_introduce(m, by, row) &&
+           members_may_name(&m->peers[by], a);
 }
 
 void members_on_called(struct members *m,

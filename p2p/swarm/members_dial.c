@@ -248,8 +248,9 @@ void members_dial_due(struct members *m, uint64_t *due, struct out *out)
 
     bootstrap_due(m, due, out);
     members_nearby_due(m, m->now_ms, out);
-    for (uint32_t i = 0; i < m->n_links_used && m->n_relayed > 0; i++) {
-        if (m->links[i].used && m->links[i].relayed) {
+    for (uint32_t i = 0; i < m->n_links_used && m->n_relayed + m->n_punched > 0;
+         i++) {
+        if (m->links[i].used && (m->links[i].relayed || m->links[i].punched)) {
             members_upgrade_due(m, m->links[i].peer, m->now_ms, out);
         }
     }

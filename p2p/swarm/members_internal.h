@@ -13,6 +13,7 @@
  *   members_strangers.c  links of strangers
  *   members_budget.c   what strangers may cost
  *   members_reach.c    who cannot be dialled: calls, relays, the LAN
+ *   members_data.c     how data goes to a peer
  *   members_punch.c    direct links between two of these
  *   members_called.c   who may have us dial somebody
  */
@@ -83,14 +84,20 @@ bool members_says_hears(const struct members *m, uint32_t k, int peer);
 uint32_t members_ways(const struct members *m, int peer, int ways[WAYS_MAX]);
 bool members_has_way(const struct members *m, int peer);
 
+/* Whether that member says that it does not hear this one. */
+bool members_deaf(const struct members *m, int row, int peer);
+
 uint16_t members_view_word(const struct members *m);
 
 /* ---- members_link.c --------------------------------------------------- */
 
 /* Where to speak to a peer, or NULL. The other side may have given up one of
  * two links without our knowing (half-open): not one that is silent while
- * another is not. */
+ * another is not. Through a relay only while no direct one works. */
 struct members_link *members_link_of_peer(struct members *m, int peer);
+
+/* Whether it is direct, and not only as far as we know. */
+bool members_link_works(const struct members_link *l);
 
 /* Whether a link to it is worth pulses, for our part. */
 bool members_keeps(const struct member *p);
@@ -283,8 +290,30 @@ void members_upgrade_due(struct members *m,
 
 void members_nearby_due(struct members *m, uint64_t now_ms, struct out *out);
 
-/* Whether `row` is linked directly and would carry bytes to `peer`. */
-bool members_serves(struct members *m, int row, int peer);
+/* ---- members_data.c --------------------------------------------------- */
+
+/* That peer asks for a data connection: it cannot dial us. */
+void members_bulk_called(struct members *m,
+                         int peer,
+                         uint64_t now_ms,
+                         struct out *out);
+
+/* What a neighbour is to do for us and a peer. */
+enum members_service {
+    SERVICE_CALL,  /* pass something on */
+    SERVICE_CARRY, /* bytes */
+    SERVICE_MEET   /* introduce us */
+};
+/* Whether it may, as far as it says. */
+bool members_serves(struct members *m,
+                    int row,
+                    int peer,
+                    enum members_service service);
+/* One of these, in turn; MEMBERS_NONE. */
+int members_pick_via(struct members *m, int peer, enum members_service service);
+
+void members_call(
+    struct members *m, int peer, int via, bool bulk, struct out *out);
 
 /* A dial of these numbers has ended; false: not one of ours. */
 bool members_way_done(struct members *m,
@@ -302,8 +331,17 @@ void members_punch_due(struct members *m,
 /* That has ended. */
 void members_punch_done(struct members *m, int peer, bool up, uint64_t now_ms);
 
-/* Where to meet a peer again whose link came about so; MEMBERS_NONE. */
-int members_meet_at(struct members *m, int peer);
+/* Whether it is time for one of these; then it is over. `least`: the first
+ * back-off. */
+bool members_tries_may(const struct members_tries *t, uint64_t now_ms);
+void members_tries_over(struct members *m,
+                        struct members_tries *t,
+                        bool made,
+                        uint32_t least_ms,
+                        uint64_t now_ms);
+
+/* Whether we come to a meeting with that peer, at that one. */
+bool members_may_introduce(struct members *m, int by, int peer);
 
 /* Whether it may have us dial there, at a meeting. */
 bool members_may_name(const struct member *by, const struct address *a);

@@ -1,11 +1,13 @@
 /* members_link.c - links to peers and what is said on them.
  *
  * Two peers that dial each other at once get two links; the side with the lower
- * id closes the older. Either side may have given a link up without the other's
- * knowing (half-open), so what is said goes over the link that was heard of
- * last, and a link that stays silent while another is not is closed. So is one
- * that is silent although we keep it, and one that nobody keeps and nobody
- * uses.
+ * id closes the older. One through a relay is given up for a direct one; for
+ * one by a meeting only by who was called to it, and only when the other end
+ * has spoken on it: both let it in, then. Either side may have given a link up
+ * without the other's knowing (half-open), so what is said goes over the link
+ * that was heard of last, and a link that stays silent while another is not is
+ * closed. So is one that is silent although we keep it, and one that nobody
+ * keeps and nobody uses.
  */
 #include "p2p/swarm/members_internal.h"
 
@@ -30,8 +32,20 @@ static bool link_usable(const struct members_link *l, int peer)
     return l->used && l->peer == peer && !l->closing;
 }
 
+bool members_link_works(const struct members_link *l)
+{
+    return !l->relayed && (!l->punched || l->works);
+}
+
+/* Which of two links to one peer is better, if both are alive. */
+static int worth(const struct members_link *l)
+{
+    return members_link_works(l) ? 2 : l->relayed;
+}
+
 struct members_link *members_link_of_peer(struct members *m, int peer)
 {
+    struct members_link *best = NULL;
     uint64_t newest = 0;
 
     for (uint32_t i = 0; i < m->n_links_used; i++) {
@@ -40,12 +54,14 @@ struct members_link *members_link_of_peer(struct members *m, int peer)
         }
     }
     for (uint32_t i = 0; i < m->n_links_used; i++) {
-        if (link_usable(&m->links[i], peer) &&
-            m->links[i].heard_ms + m->opt.suspect_ms >= newest) {
-            return &m->links[i];
+        struct members_link *l = &m->links[i];
+
+        if (link_usable(l, peer) && l->heard_ms + m->opt.suspect_ms >= newest &&
+            (best == NULL || worth(l) > worth(best))) {
+            best = l;
         }
     }
-    return NULL;
+    return best;
 }
 
 void members_hang_up(struct members *m, struct members_link *l, struct out *out)
@@ -85,6 +101,21 @@ void members_hang_up_all(struct members *m, int peer, struct out *out)
     }
 }
 
+/* A direct one does what this relayed one did, at both ends. */
+static bool is_replaced(const struct members *m, const struct members_link *l)
+{
+    for (uint32_t i = 0; i < m->n_links_used && l->relayed; i++) {
+        const struct members_link *o = &m->links[i];
+
+        if (link_usable(o, l->peer) && members_link_works(o) &&
+            m->now_ms - o->heard_ms <= m->opt.suspect_ms &&
+            (o->inbound || !o->punched)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whether this link is to be closed; *due: when to look again. */
 static bool
 is_over(struct members *m, const struct members_link *l, uint64_t *due)
@@ -96,6 +127,9 @@ is_over(struct members *m, const struct members_link *l, uint64_t *due)
 
     if (silent_ms > m->opt.dead_ms && p->n_links > 1 &&
         members_link_of_peer(m, l->peer) != l) {
+        return true;
+    }
+    if (p->n_links > 1 && is_replaced(m, l)) {
         return true;
     }
     if (keeps && !p->watched && !p->active && silent_ms > m->opt.dead_ms) {
@@ -153,6 +187,7 @@ static void note_up(struct members *m,
     m->n_linked += p->n_links++ == 0;
     p->n_open++;
     m->n_relayed += relayed;
+    m->n_punched += !id_is_zero(&up->met_at);
     if (!relayed) {
         p->address = p->met = up->address;
         p->hearsay = false;
@@ -169,14 +204,59 @@ static void note_up(struct members *m,
     m->due_ms = 0;
 }
 
+/* A link of that kind has no use beside one that the peer has: one through a
+ * relay beside a direct one, one by a meeting beside one that was dialled. Also
+ * where the peer has lost that one, and we have not noticed: until we do,
+ * others pass on what we say, and no data is sent over a connection that may be
+ * as dead. */
+static bool is_useless(const struct members *m, int peer, bool relayed)
+{
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        const struct members_link *l = &m->links[i];
+
+        if (link_usable(l, peer) && members_link_works(l) &&
+            (relayed || !l->punched)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a link may come up to that peer. */
+static bool may_come_up(struct members *m,
+                        int peer,
+                        const struct event_link_up *up,
+                        struct out *out)
+{
+    bool relayed = !id_is_zero(&up->relay), met = !id_is_zero(&up->met_at);
+
+    return peer != MEMBERS_NONE &&
+           !((relayed || met) && is_useless(m, peer, relayed)) &&
+           (!up->inbound || members_needs(&m->peers[peer]) ||
+            members_stranger_may(m, peer, &up->address, out));
+}
+
+/* Of two links to one peer the side with the lower id closes the older: it may
+ * be one that the other side has already given up. Both do without the one
+ * through a relay, but beside one by a meeting it stays until that works. */
+static bool is_over_now(const struct members *m,
+                        const struct members_link *old,
+                        const struct members_link *now)
+{
+    if (old->relayed != now->relayed) {
+        return old->relayed && !now->punched;
+    }
+    return id_cmp(&m->opt.self, &m->peers[now->peer].id) < 0;
+}
+
 bool members_link_up(struct members *m,
                      const struct event_link_up *up,
                      uint64_t now_ms,
                      struct out *out)
 {
+    bool relayed = !id_is_zero(&up->relay), punched = !id_is_zero(&up->met_at);
     struct members_link *old, *slot;
     struct member *p;
-    bool relayed, punched;
     int i;
 
     m->now_ms = now_ms;
@@ -186,19 +266,10 @@ bool members_link_up(struct members *m,
         members_bootstrap_is(m, up->request, &up->peer);
     }
     i = members_learn_here(m, &up->peer, &up->address, now_ms);
-    relayed = !id_is_zero(&up->relay);
-    punched = !id_is_zero(&up->met_at);
-    if (i != MEMBERS_NONE && relayed && m->peers[i].n_links > 0 &&
-        !members_relayed(m, i)) {
-        return refuse(out, up->link); /* a direct one came first */
-    }
-    if (i != MEMBERS_NONE && up->inbound && !members_needs(&m->peers[i]) &&
-        !members_stranger_may(m, i, &up->address, out)) {
-        return refuse(out, up->link);
-    }
-    slot = i == MEMBERS_NONE || m->peers[i].n_links >= LINKS_PER_PEER_MAX
-               ? NULL
-               : link_free(m);
+    slot =
+        !may_come_up(m, i, up, out) || m->peers[i].n_links >= LINKS_PER_PEER_MAX
+            ? NULL
+            : link_free(m);
     if (slot == NULL) {
         return refuse(out, up->link);
     }
@@ -218,15 +289,11 @@ bool members_link_up(struct members *m,
                                   .used_ms = now_ms};
     budget_link_init(&slot->budget, now_ms);
     note_up(m, i, up, now_ms);
-    /* Of two links to one peer the side with the lower id closes the older:
-     * it may be one that the other side has already given up. Both do without
-     * the one through a relay. */
-    if (old != NULL &&
-        ((old->relayed && !relayed) || id_cmp(&m->opt.self, &p->id) < 0)) {
+    if (old != NULL && is_over_now(m, old, slot)) {
         members_hang_up(m, old, out);
     }
     if (punched && up->inbound) {
-        members_punch_done(m, i, true, now_ms);
+        members_dialled_at(m, &p->way.seen, true);
     }
     if (p->way.bulk_wanted) {
         p->way.bulk_wanted = false;
@@ -249,6 +316,7 @@ int members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
     l->used = false;
     p->n_open -= !l->closing;
     m->n_relayed -= l->relayed;
+    m->n_punched -= l->punched;
     while (m->n_links_used > 0 && !m->links[m->n_links_used - 1].used) {
         m->n_links_used--;
     }
@@ -333,6 +401,10 @@ void members_used(struct members *m, uint32_t link, uint16_t type)
 
     if (l != NULL && is_use(type)) {
         l->used_ms = m->now_ms;
+    }
+    if (l != NULL && l->punched && !l->works && type != MESSAGE_HELLO) {
+        l->works = true;
+        m->due_ms = 0; /* a relayed link may go, a meeting for data come */
     }
 }
 

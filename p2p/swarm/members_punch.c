@@ -6,28 +6,30 @@
  * *meet* at a peer that both are linked to: each dials it anew from a fresh
  * port, it tells each where it sees the other, and from the same ports they
  * dial each other. No other connection needs a certain port: data connections
- * meet anew, with ports of their own.
+ * meet anew, with ports of their own (members_data.c).
  *
- *   link  a link through a relay comes first and is not delayed. Over it both
- *         say that they know meetings, and its relay is where they meet. The
- *         one with the higher id asks at once, then after punch_ms, doubled up
- *         to punch_max_ms. Both do without the relayed link when it worked
- *   data  of a link that came about so: they meet at the same peer again, or at
- *         another one that hears both
+ * A link through a relay comes first and is not delayed. Over it both say that
+ * they know meetings, and its relay is where they meet. The one with the higher
+ * id asks at once, then after punch_ms, doubled up to punch_max_ms: also where
+ * it worked, so that a hole that dies young is not made again and again. One
+ * that lasted LASTS_MS begins anew. The relayed link goes when the new one
+ * works at both ends (members_link.c).
  *
  * It works through routers that give one inner port one outer port, whomever it
  * talks to. Through others (symmetric NAT) the relay stays.
  *
- * Who lies at a meeting has us dial whom it likes. So we come only to a peer
- * that we are linked to, for one that we are linked to through a relay or by a
- * meeting; and we dial (members_on_met)
+ * Who lies at a meeting has us dial whom it likes. So we meet only at the relay
+ * of a link that is relayed or came about by a meeting, or at a peer that
+ * serves as a relay, for the peer of that link; and we dial (members_on_met)
  *   - unicast, not below PORT_MIN, where most services of third parties are;
- *   - of a private network only what a private peer names;
+ *   - of a private network only what is in the /24 of the one who names it;
  *   - within the budget of addresses that others name (members_budget.c);
- *   - MEETS_OF_PEER times an hour for one peer, MEETS_OF_OTHERS for all peers
- *     together that are no members.
- * Only where a link by a meeting is from that address already the last two do
- * not count.
+ *   - for one that introduces us MEETS_OF_RELAY times an hour if it is of our
+ *     view or a guest, all guests together MEETS_OF_GUESTS; else
+ *     MEETS_OF_STRANGER, all of these together MEETS_OF_STRANGERS.
+ * Where a link by a meeting is from that address already, the last two do not
+ * count, and PROVEN_MAX is the limit. Who says the address is charged, not whom
+ * it is said of: nobody uses up what another one has.
  */
 #include "p2p/swarm/members_internal.h"
 
@@ -37,10 +39,14 @@
 #include "p2p/swarm/reach.h"
 #include "proto/base/rng.h"
 
-#define HOUR_MS         3600000U
-#define MEETS_OF_PEER   16
-#define MEETS_OF_OTHERS 64
-#define PORT_MIN        1024
+#define HOUR_MS            3600000U
+#define MEETS_OF_RELAY     64
+#define MEETS_OF_STRANGER  16
+#define MEETS_OF_STRANGERS 64
+#define MEETS_OF_GUESTS    256
+#define PROVEN_MAX         256
+#define PORT_MIN           1024
+#define LASTS_MS           600000
 /* Nobody was dialled: it is tried again so much sooner. */
 #define UNDIALLED 8
 
@@ -58,12 +64,47 @@ bool members_meets(const struct members *m, int peer)
 
 bool members_punched(struct members *m, int peer)
 {
-    const struct members_link *l = members_link_of_peer(m, peer);
+    const struct members_link *l =
+        m->n_punched == 0 ? NULL : members_link_of_peer(m, peer);
 
     return l != NULL && l->punched;
 }
 
-/* ---- a link ------------------------------------------------------------- */
+bool members_may_introduce(struct members *m, int by, int peer)
+{
+    const struct members_link *l =
+        peer == MEMBERS_NONE ? NULL : members_link_of_peer(m, peer);
+
+    return l != NULL && (l->relayed || l->punched) && members_meets(m, by) &&
+           !members_relayed(m, by) &&
+           (id_eq(&m->peers[by].id, &l->relay) ||
+            members_serves(m, by, peer, SERVICE_MEET));
+}
+
+/* ---- when --------------------------------------------------------------- */
+
+bool members_tries_may(const struct members_tries *t, uint64_t now_ms)
+{
+    return !t->under_way && now_ms >= t->at_ms;
+}
+
+void members_tries_over(struct members *m,
+                        struct members_tries *t,
+                        bool made,
+                        uint32_t least_ms,
+                        uint64_t now_ms)
+{
+    bool lasted = t->lasted_at_ms != 0 && now_ms >= t->lasted_at_ms;
+    uint32_t next = lasted ? 0 : t->backoff_ms * 2;
+
+    t->under_way = false;
+    t->backoff_ms = next < least_ms              ? least_ms
+                    : next < m->opt.punch_max_ms ? next
+                                                 : m->opt.punch_max_ms;
+    t->at_ms =
+        now_ms + t->backoff_ms + rng_below(&m->rng, t->backoff_ms / 4 + 1);
+    t->lasted_at_ms = made ? t->at_ms + LASTS_MS : 0;
+}
 
 void members_punch_due(struct members *m,
                        int peer,
@@ -76,7 +117,8 @@ void members_punch_due(struct members *m,
     int via = l == NULL ? MEMBERS_NONE : members_find(m, &l->relay);
     struct action *a;
 
-    if (m->opt.punch_ms == 0 || w->meeting || now_ms < w->punch_at_ms ||
+    if (m->opt.punch_ms == 0 || l == NULL || !l->relayed ||
+        !members_tries_may(&w->punch, now_ms) ||
         id_cmp(&m->opt.self, &p->id) < 0 || !members_meets(m, peer) ||
         !members_meets(m, via) || !members_apart(m, MEMBERS_NONE, peer)) {
         return;
@@ -88,7 +130,8 @@ void members_punch_due(struct members *m,
         a->dial.relay = m->peers[via].id;
         a->dial.address = m->peers[via].address;
         a->dial.meet = true;
-        w->meeting = true;
+        w->punch.under_way = true;
+        w->dialled = false;
     }
 }
 
@@ -97,28 +140,12 @@ void members_punch_done(struct members *m, int peer, bool up, uint64_t now_ms)
     struct member_way *w = &m->peers[peer].way;
     uint32_t least =
         up || w->dialled ? m->opt.punch_ms : m->opt.punch_ms / UNDIALLED;
-    uint32_t next = up ? least : w->punch_backoff_ms * 2;
 
     if (w->dialled) {
         members_dialled_at(m, &w->seen, up);
     }
-    w->meeting = w->dialled = false;
-    w->punch_backoff_ms = next < least                 ? least
-                          : next < m->opt.punch_max_ms ? next
-                                                       : m->opt.punch_max_ms;
-    w->punch_at_ms = now_ms + w->punch_backoff_ms +
-                     rng_below(&m->rng, w->punch_backoff_ms / 4 + 1);
-}
-
-/* ---- data --------------------------------------------------------------- */
-
-int members_meet_at(struct members *m, int peer)
-{
-    const struct members_link *l = members_link_of_peer(m, peer);
-    int via = l == NULL ? MEMBERS_NONE : members_find(m, &l->relay);
-
-    return members_meets(m, via) && members_serves(m, via, peer) ? via
-                                                                 : MEMBERS_NONE;
+    w->dialled = false;
+    members_tries_over(m, &w->punch, up, least, now_ms);
 }
 
 /* ---- whom we dial ------------------------------------------------------- */
@@ -140,7 +167,7 @@ bool members_may_name(const struct member *by, const struct address *a)
 {
     return a->port >= PORT_MIN && is_unicast(a->ip) &&
            (!is_loopback(a->ip) || is_loopback(by->address.ip)) &&
-           (reach_is_global(a) || !reach_is_global(&by->address));
+           (reach_is_global(a) || prefix_eq(a->ip, by->address.ip));
 }
 
 static bool is_proven(struct members *m, int peer, const struct address *a)
@@ -151,13 +178,25 @@ static bool is_proven(struct members *m, int peer, const struct address *a)
            memcmp(l->from.ip, a->ip, sizeof a->ip) == 0;
 }
 
-static bool within_budget(struct members *m, int peer, const struct address *a)
+/* Of who says it. */
+static bool
+within_budget(struct members *m, int by, bool proven, const struct address *a)
 {
-    struct member *p = &m->peers[peer];
+    struct member *b = &m->peers[by];
+    bool ours = b->watched || b->named;
+    struct members_meets *all = b->guest ? &m->guests_meets : &m->meets;
 
-    return members_take(&p->way.meets, MEETS_OF_PEER, HOUR_MS, m->now_ms) &&
-           (p->watched || p->named ||
-            members_take(&m->meets, MEETS_OF_OTHERS, HOUR_MS, m->now_ms)) &&
+    if (proven) {
+        return members_take(ours ? &b->way.meets.proven : &all->proven,
+                            PROVEN_MAX, HOUR_MS, m->now_ms);
+    }
+    return members_take(&b->way.meets.named,
+                        ours || b->guest ? MEETS_OF_RELAY : MEETS_OF_STRANGER,
+                        HOUR_MS, m->now_ms) &&
+           (ours ||
+            members_take(&all->named,
+                         b->guest ? MEETS_OF_GUESTS : MEETS_OF_STRANGERS,
+                         HOUR_MS, m->now_ms)) &&
            members_may_dial_at(m, a);
 }
 
@@ -172,9 +211,9 @@ void members_on_met(struct members *m,
     bool may;
 
     m->now_ms = now_ms;
-    may = a != NULL && members_linked(m, peer) && members_linked(m, by) &&
+    may = a != NULL && members_may_introduce(m, by, peer) &&
           members_may_name(&m->peers[by], to) &&
-          (is_proven(m, peer, to) || within_budget(m, peer, to));
+          within_budget(m, by, is_proven(m, peer, to), to);
     if (a == NULL) {
         return; /* the shell gives it up after a time */
     }

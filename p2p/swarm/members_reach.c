@@ -8,10 +8,9 @@
  *   relay  a dial through a neighbour that carries bytes for others, where a
  *          call did not help or nobody can dial us either.
  * Members of the view say in their pulses whom they hear; of others it is known
- * only who told of them, and each neighbour is tried in turn. A data connection
- * takes the way of the link: how that came about says what works, in which
- * direction. A relayed link is given up for a direct one, which is looked for
- * every upgrade_ms, or by a meeting at the relay (members_punch.c).
+ * only who told of them, and each neighbour is tried in turn. A link through a
+ * relay is given up for one by a meeting there (members_punch.c), and both for
+ * a link that one of the two dials: that is looked for every upgrade_ms.
  *
  * What can go wrong: a neighbour lies or is gone: the next one is asked. One
  * has us dial somebody who never asked: members_called.c bounds that.
@@ -23,14 +22,11 @@
 #include "p2p/swarm/reach.h"
 #include "proto/base/log.h"
 
-#define CALL_MS        2000 /* between two calls for one peer */
-#define RELAY_MIN_MS   500  /* between two tries through relays, doubled */
-#define RELAY_MAX_MS   8000
-#define BULK_CALLED_MS 250 /* a peer asks for a data connection so often */
-#define NEARBY_MS      5000
-#define NEARBY_TRIES   3 /* more, until it is heard again */
-
-static const struct peer_id nobody;
+#define CALL_MS      2000 /* between two calls for one peer */
+#define RELAY_MIN_MS 500  /* between two tries through relays, doubled */
+#define RELAY_MAX_MS 8000
+#define NEARBY_MS    5000
+#define NEARBY_TRIES 3 /* more, until it is heard again */
 
 void members_way_init(struct member_way *way)
 {
@@ -88,63 +84,64 @@ struct over {
     int rows[OVER_MAX];
 };
 
-/* Whether `row` can pass something on, or (`relay`) carry bytes. */
-static bool serves(struct members *m, int row, int peer, bool relay)
+bool members_serves(struct members *m,
+                    int row,
+                    int peer,
+                    enum members_service service)
 {
     const struct member *p;
 
     if (row == MEMBERS_NONE || row == peer || row >= (int)m->n_peers ||
-        !members_linked(m, row) || members_relayed(m, row)) {
+        !members_linked(m, row) || members_relayed(m, row) ||
+        (service == SERVICE_MEET && !members_meets(m, row))) {
         return false;
     }
     p = &m->peers[row];
-    return !relay || (p->has_beat && p->beat.relays && members_dialable(p));
+    return service == SERVICE_CALL ||
+           (p->has_beat && p->beat.relays && members_dialable(p));
 }
 
-bool members_serves(struct members *m, int row, int peer)
-{
-    return serves(m, row, peer, true);
-}
-
-static void
-over_add(struct members *m, struct over *o, int row, int peer, bool relay)
+static void over_add(struct members *m,
+                     struct over *o,
+                     int row,
+                     int peer,
+                     enum members_service service)
 {
     for (uint32_t i = 0; i < o->n; i++) {
         if (o->rows[i] == row) {
             return;
         }
     }
-    if (serves(m, row, peer, relay)) {
+    if (members_serves(m, row, peer, service)) {
         o->rows[o->n++] = row;
     }
 }
 
-/* A neighbour that can pass something on to `peer`, in turn; MEMBERS_NONE.
- * Members of the view say whom they hear. Of others only hearsay is known: who
+/* Members of the view say whom they hear. Of others only hearsay is known: who
  * told of the peer is linked to it, perhaps, and so is any neighbour. */
-static int pick_via(struct members *m, int peer, bool relay)
+int members_pick_via(struct members *m, int peer, enum members_service service)
 {
     struct member_way *w = &m->peers[peer].way;
     struct over o = {0};
 
     for (uint32_t i = 0; i < m->n_watch; i++) {
         if (members_says_hears(m, i, peer)) {
-            over_add(m, &o, m->watch[i], peer, relay);
+            over_add(m, &o, m->watch[i], peer, service);
         }
     }
     for (int k = 0; k < MEMBERS_VIA_MAX && o.n == 0; k++) {
-        over_add(m, &o, w->via[k], peer, relay);
+        over_add(m, &o, w->via[k], peer, service);
     }
     for (int k = 0; k < MEMBERS_ACTIVE_MAX && !m->peers[peer].watched; k++) {
-        over_add(m, &o, m->active[k], peer, relay);
+        over_add(m, &o, m->active[k], peer, service);
     }
     return o.n == 0 ? MEMBERS_NONE : o.rows[w->next_via++ % o.n];
 }
 
 /* ---- the ways ----------------------------------------------------------- */
 
-static void
-call(struct members *m, int peer, int via, bool bulk, struct out *out)
+void members_call(
+    struct members *m, int peer, int via, bool bulk, struct out *out)
 {
     struct call msg = {.to = m->peers[peer].id, .bulk = bulk};
 
@@ -194,9 +191,9 @@ void members_ways_due(struct members *m,
         return;
     }
     if (!alone && now_ms >= w->call_at_ms) {
-        via = pick_via(m, peer, false);
+        via = members_pick_via(m, peer, SERVICE_CALL);
         if (via != MEMBERS_NONE) {
-            call(m, peer, via, false, out);
+            members_call(m, peer, via, false, out);
             w->called = true;
             w->call_at_ms = now_ms + CALL_MS;
             if (w->relay_at_ms < now_ms + m->opt.hedge_ms) {
@@ -206,13 +203,19 @@ void members_ways_due(struct members *m,
     }
     if (!w->relaying && now_ms >= w->relay_at_ms &&
         id_cmp(&m->opt.self, &p->id) > 0) {
-        via = pick_via(m, peer, true);
+        via = members_pick_via(m, peer, SERVICE_CARRY);
         if (via != MEMBERS_NONE) {
             dial_relay(m, peer, via, now_ms, out);
         }
     }
     sooner(m, due, w->call_at_ms);
     sooner(m, due, w->relay_at_ms);
+}
+
+/* Neither end dialled the other: through a relay, or by a meeting. */
+static bool is_around(struct members *m, int peer)
+{
+    return members_relayed(m, peer) || members_punched(m, peer);
 }
 
 void members_upgrade_due(struct members *m,
@@ -223,7 +226,7 @@ void members_upgrade_due(struct members *m,
     struct member *p = &m->peers[peer];
     struct member_way *w = &p->way;
 
-    if (!members_relayed(m, peer)) {
+    if (!is_around(m, peer)) {
         w->upgrade_at_ms = 0;
         return;
     }
@@ -247,7 +250,7 @@ void members_upgrade_due(struct members *m,
             w->dial_began_ms = now_ms;
         }
     } else if (!undialable(m->reach)) {
-        call(m, peer, peer, false, out);
+        members_call(m, peer, peer, false, out);
     }
 }
 
@@ -293,87 +296,6 @@ bool members_way_done(struct members *m,
     return false;
 }
 
-/* ---- data connections --------------------------------------------------- */
-
-static void bulk_open(const struct member *p, struct out *out)
-{
-    struct action *a = out_add(out, ACTION_BULK_OPEN);
-
-    if (a != NULL) {
-        a->bulk_open.peer = p->id;
-        a->bulk_open.address = p->address;
-        a->bulk_open.relay = nobody;
-    }
-}
-
-/* Through that row, or (`meet`) after a meeting there. */
-static void
-bulk_over(struct members *m, int peer, int via, bool meet, struct out *out)
-{
-    struct action *a =
-        via == MEMBERS_NONE ? NULL : out_add(out, ACTION_BULK_OPEN);
-
-    if (a != NULL) {
-        a->bulk_open.peer = m->peers[peer].id;
-        a->bulk_open.address = m->peers[via].address;
-        a->bulk_open.relay = m->peers[via].id;
-        a->bulk_open.meet = meet;
-    }
-}
-
-/* Say once how data goes to a peer. */
-static void say_way(struct member *p, const char *how, struct out *out)
-{
-    char text[ID_SHORT_MAX];
-
-    if (p->way.data != how) {
-        p->way.data = how;
-        id_short(&p->id, text);
-        out_log(out, LOG_DEBUG, "data to %s: %s", text, how);
-    }
-}
-
-void members_bulk_open(struct members *m, struct out *out, int peer)
-{
-    const struct members_link *l =
-        peer == MEMBERS_NONE ? NULL : members_link_of_peer(m, peer);
-    struct member *p;
-    int via;
-
-    if (peer == MEMBERS_NONE) {
-        return;
-    }
-    p = &m->peers[peer];
-    if (l == NULL) { /* the link will show the way */
-        p->way.bulk_wanted = true;
-        if (reach_is_dialable(p->way.reach)) {
-            bulk_open(p, out);
-        }
-        return;
-    }
-    if (l->relayed) {
-        say_way(p, "relayed", out);
-        bulk_over(m, peer, members_find(m, &l->relay), false, out);
-        return;
-    }
-    if (l->punched) {
-        say_way(p, "punched", out);
-        via = members_meet_at(m, peer);
-        bulk_over(m, peer, via != MEMBERS_NONE ? via : pick_via(m, peer, true),
-                  true, out);
-        return;
-    }
-    /* Who dialled can dial again; who was dialled may be behind a NAT. */
-    if (!l->inbound || members_dialable(p)) {
-        say_way(p, "direct", out);
-        bulk_open(p, out);
-    }
-    if (l->inbound && !reach_is_dialable(p->way.reach)) {
-        say_way(p, "reversed", out);
-        call(m, peer, peer, true, out);
-    }
-}
-
 /* ---- messages ----------------------------------------------------------- */
 
 /* The sender cannot dial us. */
@@ -382,11 +304,9 @@ static void called_by(
 {
     struct member *p = &m->peers[peer];
 
-    if (bulk && !members_relayed(m, peer) &&
-        now_ms - p->way.bulk_called_ms >= BULK_CALLED_MS) {
-        p->way.bulk_called_ms = now_ms;
-        bulk_open(p, out);
-    } else if (!bulk && members_relayed(m, peer)) {
+    if (bulk) {
+        members_bulk_called(m, peer, now_ms, out);
+    } else if (is_around(m, peer)) {
         p->way.reach = REACH_UNKNOWN; /* it thinks so */
         p->way.upgrade_at_ms = now_ms;
         m->due_ms = 0;
@@ -446,7 +366,8 @@ uint32_t members_n_apart(struct members *m, uint32_t *relays)
 
         n += (p->watched || p->guest) && p->n_links == 0 &&
              members_apart(m, MEMBERS_NONE, (int)i);
-        *relays += p->n_links > 0 && serves(m, (int)i, MEMBERS_NONE, true);
+        *relays += p->n_links > 0 &&
+                   members_serves(m, (int)i, MEMBERS_NONE, SERVICE_CARRY);
     }
     return n;
 }

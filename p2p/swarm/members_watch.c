@@ -48,15 +48,29 @@ static int number_of(const struct members *m, int peer)
     return -1;
 }
 
-/* Whether watched peer k, as far as we hear it, says that it hears number i. */
-static bool says_hears(const struct members *m, uint32_t k, int i)
+/* Whether watched peer k says now whom of our view it hears. */
+static bool says(const struct members *m, uint32_t k)
 {
     int row = m->watch[k];
 
-    return row != MEMBERS_NONE && (int)k != i && heard(m, row) &&
+    return row != MEMBERS_NONE && heard(m, row) &&
            m->peers[row].hears_view == members_view_word(m) &&
-           since(m, m->peers[row].hears_ms) <= m->opt.suspect_ms &&
-           (m->peers[row].hears & BIT(i)) != 0;
+           since(m, m->peers[row].hears_ms) <= m->opt.suspect_ms;
+}
+
+/* Whether watched peer k, as far as we hear it, says that it hears number i. */
+static bool says_hears(const struct members *m, uint32_t k, int i)
+{
+    return (int)k != i && says(m, k) &&
+           (m->peers[m->watch[k]].hears & BIT(i)) != 0;
+}
+
+bool members_deaf(const struct members *m, int row, int peer)
+{
+    int k = number_of(m, row), i = number_of(m, peer);
+
+    return k >= 0 && i >= 0 && says(m, (uint32_t)k) &&
+           (m->peers[row].hears & BIT(i)) == 0;
 }
 
 bool members_says_hears(const struct members *m, uint32_t k, int peer)

@@ -217,13 +217,16 @@ void bulk_end(struct bulk *b, int rc)
 
 /* ---- dialling --------------------------------------------------------- */
 
-static void dial_over(struct shell *s, const struct peer_id *id, int rc)
+static bool has_direct(const struct peer *p)
 {
-    struct peer *p = peer_find(s, id);
+    return p->bulks != NULL && !conn_is_relayed(bulk_best(p)->conn);
+}
 
-    assert(p != NULL && p->dialling);
-    p->dialling = false;
-    if (rc != 0 && p->n_bulks == 0) {
+/* A way to a connection is over, for reason rc. Who waits for one is told, but
+ * not while another way may lead to it. */
+static void way_over(struct shell *s, struct peer *p, int rc)
+{
+    if (rc != 0 && p->n_bulks == 0 && !p->dialling && !p->meeting) {
         bulk_send_fail(s, p, NULL, rc);
         if (p->bulk_seen) {
             bulk_recv_fail(s, p, NULL, rc);
@@ -232,13 +235,25 @@ static void dial_over(struct shell *s, const struct peer_id *id, int rc)
     peer_release(s, p);
 }
 
+static void dial_over(struct shell *s, struct peer *p, int rc)
+{
+    assert(p->dialling);
+    p->dialling = false;
+    p->dial_rc = 0;
+    way_over(s, p, rc);
+}
+
 static void on_dial_up(struct conn *c)
 {
     bulk_adopt(c);
-    dial_over(c->shell, &c->expected, 0);
+    dial_over(c->shell, peer_find(c->shell, &c->expected), 0);
 }
 
-static void on_dial_fail(struct conn *c, int rc);
+static void on_dial_fail(struct conn *c, int rc)
+{
+    dial_over(c->shell, peer_find(c->shell, &c->expected), rc);
+    conn_close(c);
+}
 
 static const struct conn_ops dial_ops = {
     .on_up = on_dial_up,
@@ -246,56 +261,94 @@ static const struct conn_ops dial_ops = {
     .on_closed = on_closed,
 };
 
-static int
-dial(struct shell *s, const struct peer_id *peer, const struct conn_way *way)
+/* A meeting is over: whatever there was before goes on being used. */
+static void meet_over(struct shell *s, struct peer *p, int rc)
 {
-    struct conn *c;
+    struct event e = {.type = EVENT_BULK_MET,
+                      .bulk_met = {.peer = p->id,
+                                   .up = rc == 0 || has_direct(p),
+                                   .made = rc == 0}};
 
-    return conn_dial_through(s, &dial_ops, CONNECTION_BULK, way, peer, &c);
+    p->meeting = false;
+    shell_note(s, &e);
+    way_over(s, p, rc);
 }
 
-/* Those who cannot meet have a relay that knows both. */
-static void on_dial_fail(struct conn *c, int rc)
+static void on_meet_up(struct conn *c)
 {
-    struct conn_way way = {.address = c->address, .relay = c->relay};
+    bulk_adopt(c);
+    meet_over(c->shell, peer_find(c->shell, &c->expected), 0);
+}
 
-    if (!c->meets || c->shell->closing ||
-        dial(c->shell, &c->expected, &way) != 0) {
-        dial_over(c->shell, &c->expected, rc);
-    }
+static void on_meet_fail(struct conn *c, int rc)
+{
+    meet_over(c->shell, peer_find(c->shell, &c->expected), rc);
     conn_close(c);
 }
 
-static bool has_direct(const struct peer *p)
-{
-    const struct bulk *b;
+static const struct conn_ops meet_ops = {
+    .on_up = on_meet_up,
+    .on_fail = on_meet_fail,
+    .on_closed = on_closed,
+};
 
-    DL_FOREACH(p->bulks, b)
-    {
-        if (!conn_is_relayed(b->conn)) {
-            return true;
-        }
+static int dial(struct shell *s,
+                const struct conn_ops *ops,
+                const struct action_bulk_open *open)
+{
+    struct conn_way way = {
+        .address = open->address, .relay = open->relay, .meet = open->meet};
+    struct conn *c;
+
+    return conn_dial_through(s, ops, CONNECTION_BULK, &way, &open->peer, &c);
+}
+
+static void meet_open(struct shell *s, const struct action_bulk_open *open)
+{
+    struct peer *p = peer_acquire(s, &open->peer);
+    int rv;
+
+    if (p->meeting) {
+        peer_release(s, p);
+        return;
     }
-    return false;
+    p->meeting = true;
+    rv = has_direct(p) ? LOCO_ECANCELED : dial(s, &meet_ops, open);
+    if (rv != 0) {
+        meet_over(s, p, rv);
+    }
 }
 
 void bulk_open(struct shell *s, const struct action_bulk_open *open)
 {
-    struct peer *p = peer_acquire(s, &open->peer);
-    struct conn_way way = {
-        .address = open->address, .relay = open->relay, .meet = open->meet};
-    bool relayed = !id_is_zero(&open->relay) && !open->meet;
-    int rv;
+    bool relayed = !id_is_zero(&open->relay);
+    struct peer *p;
 
     assert(!id_is_zero(&open->peer));
+    if (open->meet) {
+        meet_open(s, open);
+        return;
+    }
+    p = peer_acquire(s, &open->peer);
     if (p->dialling || (relayed ? p->n_bulks > 0 : has_direct(p))) {
         peer_release(s, p);
         return;
     }
     p->dialling = true;
-    rv = dial(s, &open->peer, &way);
-    if (rv != 0) {
-        dial_over(s, &open->peer, rv);
+    p->dial_rc = dial(s, &dial_ops, open);
+    if (p->dial_rc != 0) {
+        s->bulk.undialled = s->bulk.dirty = true;
+    }
+}
+
+/* What is queued in the step of the BULK_OPEN waits for it as well. */
+static void end_undialled(struct shell *s)
+{
+    s->bulk.undialled = false;
+    for (struct peer *p = s->peers; p != NULL; p = p->hh.next) {
+        if (p->dial_rc != 0) {
+            dial_over(s, p, p->dial_rc);
+        }
     }
 }
 
@@ -428,6 +481,9 @@ bool bulk_pump(struct shell *s)
         return false;
     }
     s->bulk.dirty = false;
+    if (s->bulk.undialled) {
+        end_undialled(s);
+    }
     DL_FOREACH_SAFE2(s->bulk.all, b, tmp, all_next)
     {
         if (b->state == BULK_WAIT) {
@@ -452,6 +508,7 @@ void bulk_free(struct shell *s)
     struct peer *p;
 
     assert(s->bulk.all == NULL);
+    end_undialled(s);
     for (p = s->peers; p != NULL; p = p->hh.next) {
         bulk_send_fail(s, p, NULL, LOCO_ECLOSED);
         bulk_recv_fail(s, p, NULL, LOCO_ECLOSED);

@@ -13,11 +13,12 @@
  *
  * Sending: SEND_SEG waits in its peer's queue for a connection (a stream's
  * attempt stays on the one it began on, a new attempt takes the most recently
- * opened), at most BULK_WRITES_MAX segments are with the kernel at a time, and
- * a segment is done when the kernel has all of it.
- * Receiving: a frame meets its post, or waits for it with the connection
- * paused, or is skipped when its attempt was cancelled. One that contradicts
- * its post ends the connection.
+ * opened, one through a relay only where there is no other; an attempt of a
+ * fetch, which may be long, moves from such a one when there is), at most
+ * BULK_WRITES_MAX segments are with the kernel at a time, and a segment is done
+ * when the kernel has all of it. Receiving: a frame meets its post, or waits
+ * for it with the connection paused, or is skipped when its attempt was
+ * cancelled. One that contradicts its post ends the connection.
  *
  * When a connection ends, what was bound to it ends with its code: segments
  * written or queued for it, the attempt it was carrying here; and everything
@@ -121,8 +122,9 @@ struct bulk_state {
     uint8_t *scratch;   /* one segment in plain */
     bool fenced[STREAM_COUNT];
     uint64_t fence[STREAM_COUNT]; /* highest cancelled attempt */
-    bool dirty; /* something may go on that could not before */
-    bool moved; /* bytes of STREAM_RING came in since MOVED was said */
+    bool dirty;     /* something may go on that could not before */
+    bool undialled; /* a peer has a dial_rc */
+    bool moved;     /* bytes of STREAM_RING came in since MOVED was said */
     uint64_t moved_told_ms, unsent;
 };
 

@@ -54,6 +54,16 @@ bool bulk_is_cancelled(const struct shell *s,
                        uint32_t stream,
                        uint64_t attempt);
 
+/* That a new attempt goes over: the most recently opened, and one through a
+ * relay only where there is no other. NULL: none. */
+struct bulk *bulk_best(const struct peer *p);
+
+/* A fetch may be long, and its pieces may come in any order: it leaves a relay
+ * for a direct connection. */
+bool bulk_moves(uint32_t stream,
+                const struct bulk *from,
+                const struct bulk *to);
+
 /* The connection is over for reason rc; idempotent. */
 void bulk_end(struct bulk *b, int rc);
 

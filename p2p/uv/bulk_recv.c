@@ -183,6 +183,24 @@ static void meet(struct bulk *b)
     }
 }
 
+/* The attempt of this frame is carried here. One of a fetch may have left a
+ * relay for this connection (bulk_send.c): it does not end with that one. */
+static void carry(struct bulk *b)
+{
+    uint32_t stream = b->header.stream;
+    struct bulk *o;
+
+    DL_FOREACH(b->peer->bulks, o)
+    {
+        if (bulk_moves(stream, o, b) &&
+            o->carried_attempt[stream] == b->header.attempt) {
+            o->carried[stream] = false;
+        }
+    }
+    b->carried[stream] = true;
+    b->carried_attempt[stream] = b->header.attempt;
+}
+
 /* A header: where a frame begins. */
 static void begin(struct bulk *b, const uint8_t in[BULK_HEADER_BYTES])
 {
@@ -200,8 +218,7 @@ static void begin(struct bulk *b, const uint8_t in[BULK_HEADER_BYTES])
         refuse(b);
         return;
     }
-    b->carried[h->stream] = true;
-    b->carried_attempt[h->stream] = h->attempt;
+    carry(b);
     meet(b);
 }
 

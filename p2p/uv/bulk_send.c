@@ -183,6 +183,44 @@ static void write_op(struct bulk *b, struct bulk_op *op, struct slab *slab)
     b->writing[b->n_writing++] = slab;
 }
 
+struct bulk *bulk_best(const struct peer *p)
+{
+    struct bulk *b;
+
+    DL_FOREACH(p->bulks, b)
+    {
+        if (!conn_is_relayed(b->conn)) {
+            return b;
+        }
+    }
+    return p->bulks;
+}
+
+static bool is_writing(const struct bulk *b, unsigned stream)
+{
+    for (unsigned i = 0; i < b->n_writing; i++) {
+        if (b->writing[i]->op != NULL &&
+            b->writing[i]->op->key.stream == stream) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool bulk_moves(uint32_t stream, const struct bulk *from, const struct bulk *to)
+{
+    return stream >= STREAM_FETCH && stream < STREAM_FETCH + STREAM_FETCHES &&
+           conn_is_relayed(from->conn) && !conn_is_relayed(to->conn);
+}
+
+/* When nothing of it is on the way there. */
+static bool may_move(const struct peer *p, unsigned stream)
+{
+    const struct bulk *b = p->streams[stream].bound;
+
+    return bulk_moves(stream, b, bulk_best(p)) && !is_writing(b, stream);
+}
+
 /* The next op that must go over `b`, off its queue. Streams in order: the
  * ring is waited for by everybody, a fetch by one. */
 static struct bulk_op *next_op(struct bulk *b)
@@ -196,8 +234,9 @@ static struct bulk_op *next_op(struct bulk *b)
         if (op == NULL) {
             continue;
         }
-        if (q->bound == NULL || q->bound_attempt != op->key.attempt) {
-            q->bound = p->bulks; /* the most recently opened */
+        if (q->bound == NULL || q->bound_attempt != op->key.attempt ||
+            may_move(p, i)) {
+            q->bound = bulk_best(p);
             q->bound_attempt = op->key.attempt;
         }
         if (q->bound == b) {
@@ -255,7 +294,7 @@ void bulk_send_fail(struct shell *s,
                     const struct bulk *b,
                     int rc)
 {
-    bool last = p->n_bulks == 0 && !p->dialling;
+    bool last = p->n_bulks == 0 && !p->dialling && (b != NULL || !p->meeting);
 
     for (unsigned i = 0; i < STREAM_COUNT; i++) {
         struct peer_stream *q = &p->streams[i];
@@ -280,7 +319,7 @@ void bulk_unlinked(struct shell *s, const struct peer_id *id)
     struct peer *p = peer_find(s, id);
     struct bulk_op *op, *tmp;
 
-    if (p == NULL || p->n_bulks > 0 || p->dialling) {
+    if (p == NULL || p->n_bulks > 0 || p->dialling || p->meeting) {
         return;
     }
     for (unsigned i = STREAM_FETCH; i < STREAM_FETCH + STREAM_FETCHES; i++) {

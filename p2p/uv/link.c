@@ -201,6 +201,9 @@ void link_adopt(struct conn *c)
     struct event e = {.type = EVENT_LINK_UP};
     struct event_link_up *up = &e.link_up;
 
+    if (!is_linked(s, &c->remote.id)) {
+        c->peer->trusted = false; /* until the core says so */
+    }
     *l = (struct link){.conn = c};
     l->frame = shell_alloc(cap > 0 ? cap : 1);
     frame_decoder_init(&l->decoder, s->opt.rules, s->opt.n_rules, l->frame,
@@ -210,7 +213,6 @@ void link_adopt(struct conn *c)
     c->ops = &link_ops;
     conn_buffer(c, RECORD_MAX);
     pace_stranger(c);
-    c->peer->trusted = false; /* until the core says so */
     s->stats.links++;
     up->link = l->id;
     up->inbound = c->inbound;

@@ -34,7 +34,9 @@ struct peer {
     unsigned n_refs;
     struct bulk *bulks; /* the most recently opened first */
     unsigned n_bulks;
-    bool dialling;  /* a bulk connection is on its way */
+    bool dialling;  /* a bulk connection is on its way, */
+    int dial_rc;    /* or could not be: who waits is yet to be told; */
+    bool meeting;   /* a direct one by a meeting is, beside it */
     bool bulk_seen; /* one has been up at some time */
     bool trusted;   /* no stranger, by the last word on a link of it */
     struct peer_stream streams[STREAM_COUNT];

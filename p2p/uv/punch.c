@@ -21,8 +21,12 @@
 /* A router that refuses the other end's packet forgets ours, too. Ours stands
  * in it for as long as the refusal takes to come, so the next one follows after
  * no more than that, by chance: two ends that keep step would miss each other.
+ * A router nearby refuses at once: after AGAIN_QUICK tries the time doubles
+ * with each one, so that they are not over before the other end begins.
  */
-#define AGAIN_MS 20
+#define AGAIN_MS      20
+#define AGAIN_QUICK   5
+#define AGAIN_MOST_MS 640
 
 /* Any address of ours of that family, with a port. */
 static int bind_to(struct conn *c, const struct address *like, uint16_t port)
@@ -125,12 +129,24 @@ static void on_due(uv_timer_t *timer)
 
 static void try_start(struct conn *leg, uint64_t after_ms);
 
+uint32_t punch_again_ms(uint32_t n_tries)
+{
+    uint32_t ms = AGAIN_MS;
+
+    for (uint32_t i = AGAIN_QUICK; i < n_tries && ms < AGAIN_MOST_MS; i++) {
+        ms *= 2;
+    }
+    return ms;
+}
+
 static void on_try_fail(struct conn *c, int rc)
 {
     struct conn *leg = c->other;
     bool answered = c->state != CONN_CONNECTING; /* by somebody else */
     uint64_t took_ms = shell_now_ms() - c->dialled_ms;
-    uint32_t most_ms = took_ms > AGAIN_MS ? (uint32_t)took_ms : AGAIN_MS;
+    uint32_t most_ms = punch_again_ms(leg->n_tries);
+
+    most_ms = took_ms > most_ms ? (uint32_t)took_ms : most_ms;
 
     conn_close(c);
     if (!answered && leg->n_tries < leg->shell->opt.punch_tries &&

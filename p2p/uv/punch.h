@@ -11,9 +11,9 @@
  *
  * A try that is refused (a router answers what nobody asked for with RST, while
  * the other end has not dialled yet) is followed by the next one, punch_tries
- * in all. One that gets no answer stays: the kernel sends its packet again. One
- * that gets through to somebody else is the last. After punch_ms all is over.
- * Internal to p2p/uv; loop thread only.
+ * in all, ever more slowly. One that gets no answer stays: the kernel sends its
+ * packet again. One that gets through to somebody else is the last. After
+ * punch_ms all is over. Internal to p2p/uv; loop thread only.
  */
 #ifndef LOCO_P2P_UV_PUNCH_H
 #define LOCO_P2P_UV_PUNCH_H
@@ -31,6 +31,10 @@ int punch_met(struct conn *leg);
 
 /* ACTION_PUNCH */
 void punch_dial(struct shell *s, const struct action_punch *punch);
+
+/* After so many tries the next one comes within this, or within the time that
+ * the last one took. */
+uint32_t punch_again_ms(uint32_t n_tries);
 
 /* A leg or a try is being closed: a try goes with its leg. */
 void punch_closed(struct conn *c);

@@ -194,6 +194,7 @@ static void bulk_break(struct world *w, struct bulk *k, int rc)
         }
     }
     k->state = BULK_NONE;
+    k->via = 0;
 }
 
 static void break_at(struct world *w, struct bulk *k, uint64_t at, bool forced)
@@ -396,7 +397,14 @@ void world_bulk_open(struct world *w,
     }
     k = bulk_of(w, peer, to);
     refresh(w, k);
-    if (k->state != BULK_NONE) {
+    if (open->meet && k->state == BULK_UP && k->via == 0) {
+        struct event e = {.type = EVENT_BULK_MET,
+                          .bulk_met = {.peer = open->peer, .up = true}};
+
+        world_event(w, peer, w->now_ms, &e);
+        return;
+    }
+    if (k->state != BULK_NONE && !open->meet) {
         return;
     }
     if (!id_is_zero(&open->relay)) {
@@ -609,14 +617,48 @@ void bulk_denied(struct world *w, uint32_t peer, uint32_t to, int rc)
     denied(w, k, k->peer[1] == peer, rc);
 }
 
-void bulk_through(struct world *w, uint32_t a, uint32_t b)
+bool bulk_through(struct world *w, uint32_t a, uint32_t b, uint64_t via)
+{
+    struct bulk *k = bulk_of(w, a, b);
+    uint64_t left = k->via;
+
+    refresh(w, k);
+    if (k->state == BULK_UP && (via != 0 || k->via == 0)) {
+        return false;
+    }
+    if (k->state == BULK_UP) { /* what is under way there still arrives */
+        k->via = 0;
+        relay_left(w, left);
+        return true;
+    }
+    k->generation += k->state == BULK_DIALLING; /* that dial was in vain */
+    k->state = BULK_UP;
+    k->via = via;
+    pump_bulk(w, k);
+    return true;
+}
+
+void bulk_carry_gone(struct world *w, uint32_t a, uint32_t b, uint64_t via)
 {
     struct bulk *k = bulk_of(w, a, b);
 
-    refresh(w, k);
-    if (k->state == BULK_NONE) {
-        k->state = BULK_UP;
-        pump_bulk(w, k);
+    if (k->state == BULK_UP && k->via == via) {
+        bulk_break(w, k, LOCO_ECLOSED);
+    }
+}
+
+uint64_t bulk_generation(struct world *w, uint32_t a, uint32_t b)
+{
+    return bulk_of(w, a, b)->generation;
+}
+
+void bulk_hole_gone(struct world *w, uint32_t a, uint32_t b, uint64_t made_as)
+{
+    struct bulk *k = bulk_of(w, a, b);
+
+    if (k->state == BULK_UP && k->via == 0 && k->generation == made_as) {
+        w->stats.broken++;
+        bulk_break(w, k, LOCO_ECLOSED);
     }
 }
 

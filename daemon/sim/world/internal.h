@@ -105,6 +105,7 @@ struct bulk {
     enum bulk_state state;
     uint64_t generation, started_ms;
     bool break_on_heal;
+    uint64_t via;               /* the carry that it goes through; 0: direct */
     struct channel channels[2]; /* by sender's side */
     struct bulk *next;          /* all of them */
 };
@@ -132,6 +133,7 @@ struct carry {
     bool bulk;
     bool meet, dialled; /* a meeting; this end dials the other */
     uint64_t pair;      /* met: the name of the other end's */
+    uint64_t made_as;   /* a meeting for data: the generation that it made */
     uint64_t request;   /* of the DIAL */
     struct address address;
     uint32_t link; /* joined: its index */
@@ -235,6 +237,8 @@ void relay_bulk(struct world *w,
 void relay_come(struct world *w,
                 uint32_t peer,
                 const struct action_relay_come *come);
+/* Nothing goes through that carry any more. */
+void relay_left(struct world *w, uint64_t carry);
 void relay_probe(struct world *w,
                  uint32_t peer,
                  const struct action_probe *probe);
@@ -264,8 +268,14 @@ void world_bulk_cancel(struct world *w,
 void bulk_on_entry(struct world *w, struct entry *e);
 /* A dial of `peer` has failed; the other side may have made a connection. */
 void bulk_denied(struct world *w, uint32_t peer, uint32_t to, int rc);
-/* A relay has joined the two. */
-void bulk_through(struct world *w, uint32_t a, uint32_t b);
+/* A relay has joined the two (`via`: its carry), or they have met (0). False:
+ * there is another connection already, which is no worse. */
+bool bulk_through(struct world *w, uint32_t a, uint32_t b, uint64_t via);
+/* That one is gone. */
+void bulk_carry_gone(struct world *w, uint32_t a, uint32_t b, uint64_t via);
+/* A direct one ends, if it is still there. */
+void bulk_hole_gone(struct world *w, uint32_t a, uint32_t b, uint64_t made_as);
+uint64_t bulk_generation(struct world *w, uint32_t a, uint32_t b);
 void bulk_peer_died(struct world *w, uint32_t peer);
 void bulk_on_cut(struct world *w);
 void bulk_on_heal(struct world *w);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "proto/base/rng.h"
 
 #define PROBE_MS 3000
 
@@ -106,6 +107,17 @@ void relay_dial(struct world *w, uint32_t peer, const struct action_dial *dial)
     }
 }
 
+/* A meeting for data of that carry is over. */
+static void tell_bulk_met(struct world *w, const struct carry *c, bool made)
+{
+    struct event e = {.type = EVENT_BULK_MET,
+                      .bulk_met = {.peer = w->peers[c->other].identity.id,
+                                   .up = made,
+                                   .made = made}};
+
+    world_event(w, c->end, w->now_ms, &e);
+}
+
 void relay_bulk(struct world *w,
                 uint32_t peer,
                 const struct action_bulk_open *open)
@@ -179,12 +191,8 @@ static void carry_fail(struct world *w, struct carry *c, int rc)
     if (c->token != 0 || !same_life(w, c->end, c->life)) {
         return;
     }
-    if (c->bulk && c->meet) { /* the relay carries it */
-        struct action_bulk_open open = {.peer = w->peers[c->other].identity.id,
-                                        .relay = w->peers[c->relay].identity.id,
-                                        .address = c->address};
-
-        relay_bulk(w, c->end, &open);
+    if (c->bulk && c->meet) {
+        tell_bulk_met(w, c, false);
     } else if (c->bulk) {
         bulk_denied(w, c->end, c->other, rc);
     } else {
@@ -196,11 +204,21 @@ static void carry_break(struct world *w, struct carry *c)
 {
     c->state = CARRY_OVER;
     if (c->bulk) {
-        world_drop_bulk(w, c->end, c->other);
+        bulk_carry_gone(w, c->end, c->other, c->name);
     } else {
         link_drop(w, c->link);
     }
     tell_relay(w, c);
+}
+
+void relay_left(struct world *w, uint64_t carry)
+{
+    struct carry *c = carry_of(w, carry);
+
+    if (c != NULL && c->state == CARRY_JOINED) {
+        c->state = CARRY_OVER;
+        tell_relay(w, c);
+    }
 }
 
 void relay_refuse(struct world *w, uint32_t peer, uint64_t request)
@@ -279,13 +297,42 @@ static void tell_met(struct world *w, struct carry *c, struct carry *other)
     world_event(w, c->end, w->now_ms + world_latency(w, c->relay, c->end), &e);
 }
 
+/* A hole that a router forgets. */
+static void link_hole_gone(void *world, uint64_t link)
+{
+    struct world *w = world;
+
+    w->stats.broken += w->links[link].end[0] == END_UP;
+    link_drop(w, (uint32_t)link);
+}
+
+static void data_hole_gone(void *world, uint64_t carry)
+{
+    struct world *w = world;
+    const struct carry *c = carry_of(w, carry);
+
+    bulk_hole_gone(w, c->end, c->other, c->made_as);
+}
+
+/* Whether the packets of two that dial at once cross, and for how long. */
+static bool makes_a_hole(struct world *w, uint64_t *lasts_ms)
+{
+    *lasts_ms = w->opt.hole_lasts_ms > 0
+                    ? 1 + rng_below(&w->rng, w->opt.hole_lasts_ms)
+                    : 0;
+    return w->opt.holes_fail_per_million == 0 ||
+           rng_below(&w->rng, 1000000) >= w->opt.holes_fail_per_million;
+}
+
 /* Both have dialled. Who asked begins. */
 static void meet(struct world *w, struct carry *x, struct carry *y)
 {
+    uint64_t lasts_ms;
+
     if (w->peers[x->end].nat == WORLD_NAT_SYMMETRIC ||
         w->peers[y->end].nat == WORLD_NAT_SYMMETRIC ||
         world_cut(w, x->end, y->end) || !same_life(w, x->end, x->life) ||
-        !same_life(w, y->end, y->life)) {
+        !same_life(w, y->end, y->life) || !makes_a_hole(w, &lasts_ms)) {
         return; /* both wait until their time is over */
     }
     x->state = y->state = CARRY_OVER;
@@ -294,9 +341,16 @@ static void meet(struct world *w, struct carry *x, struct carry *y)
         x = y;
     }
     if (x->bulk) {
-        bulk_through(w, x->end, x->other);
+        (void)bulk_through(w, x->end, x->other, 0);
+        x->made_as = bulk_generation(w, x->end, x->other);
+        tell_bulk_met(w, x, true);
     } else {
         x->link = link_through(w, x);
+    }
+    if (lasts_ms > 0) {
+        world_call(w, w->now_ms + lasts_ms,
+                   x->bulk ? data_hole_gone : link_hole_gone, w,
+                   x->bulk ? x->name : x->link);
     }
 }
 
@@ -347,9 +401,9 @@ void relay_join(struct world *w,
     y->state = CARRY_OVER;
     x->state = CARRY_JOINED;
     w->stats.relayed++;
-    if (x->bulk) {
-        bulk_through(w, x->end, y->end);
-    } else {
+    if (x->bulk && !bulk_through(w, x->end, y->end, x->name)) {
+        relay_left(w, x->name);
+    } else if (!x->bulk) {
         x->link = link_through(w, x);
     }
 }

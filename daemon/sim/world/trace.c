@@ -29,6 +29,7 @@ static const struct kind event_kind[] = {
     [EVENT_RELAY_MOVED] = {10, "relay-moved"},
     [EVENT_LOCAL] = {11, "local"},
     [EVENT_MET] = {12, "met"},
+    [EVENT_BULK_MET] = {13, "bulk-met"},
 };
 
 static const struct kind local_kind[] = {

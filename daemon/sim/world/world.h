@@ -75,6 +75,9 @@ struct world_options {
      * connections), beside world_partition(). NULL: they can. When its answer
      * changes, world_partition() or world_heal() is called. */
     bool (*cut)(void *self, uint32_t from, uint32_t to, bool bulk);
+    /* Two that dial each other through cones may miss each other, and what they
+     * make ends by itself within so long; 0: it lasts. */
+    uint32_t holes_fail_per_million, hole_lasts_ms;
     /* A liar made peers post and send what does not fit: no rule is broken. */
     bool frames_contradict;
     void *cut_self;
@@ -138,6 +141,7 @@ struct world_stats {
     uint64_t relayed;     /* links and data connections through a relay */
     uint64_t punches;     /* ends of a meeting that dialled the other, */
     uint64_t punched;     /* and connections that this made */
+    uint64_t broken;      /* holes that ended by themselves */
     uint64_t spins;       /* a core asked for ticks without end */
     uint64_t storms;      /* peers answered each other without end */
     uint32_t queue_max;   /* longest queue of sends or posts of one peer */

@@ -14,7 +14,8 @@
 
 #define PEERS    80
 #define RELAY    0 /* peers by number: a public one, */
-#define OTHER    1 /* and one behind a router, as we are */
+#define OTHER    1 /* and one behind a router, as we are; */
+#define SECOND   2 /* another public one, where a test has it */
 #define LINK(k)  ((uint32_t)(k) + 1)
 #define PUNCH_MS 60000U
 #define MAX_MS   3600000U
@@ -62,8 +63,9 @@ static void tick(struct fixture *f, uint64_t after_ms)
     members_tick(&f->m, f->now_ms, &beat, &f->out);
 }
 
-/* A link to that peer: direct, through RELAY (`relayed`), or by a meeting. */
-enum kind { DIRECT, RELAYED, PUNCHED };
+/* A link to that peer: direct, through RELAY, or by a meeting there that the
+ * peer asked for, or that we did. */
+enum kind { DIRECT, RELAYED, PUNCHED, ASKED };
 static void up(struct fixture *f, int who, uint32_t link, enum kind kind)
 {
     struct event_link_up ev = {.link = link,
@@ -71,9 +73,9 @@ static void up(struct fixture *f, int who, uint32_t link, enum kind kind)
                                .request = UINT32_MAX,
                                .peer = f->peer[who].id,
                                .address = public_at((uint8_t)who, 1, 7700)};
-    struct heartbeat beat = {.reach =
-                                 who == RELAY ? REACH_PUBLIC : REACH_RESTRICTED,
-                             .relays = who == RELAY};
+    bool public = who == RELAY || who == SECOND;
+    struct heartbeat beat = {.reach = public ? REACH_PUBLIC : REACH_RESTRICTED,
+                             .relays = public};
 
     memcpy(ev.public_key, f->peer[who].public, 32);
     if (f->near && who == RELAY) {
@@ -82,8 +84,11 @@ static void up(struct fixture *f, int who, uint32_t link, enum kind kind)
     if (kind == RELAYED) {
         ev.relay = f->peer[RELAY].id;
         ev.address = (struct address){0};
-    } else if (kind == PUNCHED) {
+    } else if (kind != DIRECT) {
         ev.met_at = f->peer[RELAY].id;
+    }
+    if (kind == ASKED) {
+        ev.request = (4ULL << 32) + (uint64_t)row(f, who);
     }
     (void)members_link_up(&f->m, &ev, f->now_ms, &f->out);
     members_beat(&f->m, row(f, who), &beat, f->now_ms);
@@ -175,6 +180,41 @@ static void failed(struct fixture *f, uint64_t request)
     members_dial_failed(&f->m, request, LOCO_ETIMEOUT, f->now_ms);
 }
 
+/* Something is said on that link, HELLO or more. */
+static void said(struct fixture *f, uint32_t link, uint16_t type)
+{
+    (void)members_heard(&f->m, link, f->now_ms);
+    members_used(&f->m, link, type);
+}
+
+static void down(struct fixture *f, uint32_t link)
+{
+    (void)members_link_down(&f->m, link, f->now_ms);
+}
+
+/* Whether that link is hung up by what was done since clear(). */
+static bool hangs_up(const struct fixture *f, uint32_t link)
+{
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        if (f->out.action[i].type == ACTION_HANG_UP &&
+            f->out.action[i].hang_up.link == link) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A link by a meeting, asked for by us or not, that works at both ends and has
+ * taken the place of the relayed one. */
+static void punch(struct fixture *f, enum kind kind)
+{
+    up(f, OTHER, LINK(OTHER + PEERS), kind);
+    said(f, LINK(OTHER + PEERS), MESSAGE_HELLO);
+    said(f, LINK(OTHER + PEERS), MESSAGE_PULSE);
+    down(f, LINK(OTHER));
+    clear(f);
+}
+
 static void two_behind_routers_meet_at_their_relay(void **state)
 {
     struct fixture *f = fixture_new(true);
@@ -190,12 +230,128 @@ static void two_behind_routers_meet_at_their_relay(void **state)
     assert_true(address_eq(&d->address, &relay));
     tick(f, 500);
     assert_null(meeting(f)); /* one at a time */
-    up(f, OTHER, LINK(OTHER + PEERS), PUNCHED);
-    assert_int_equal(action(f, ACTION_HANG_UP)->hang_up.link, LINK(OTHER));
-    (void)members_link_down(&f->m, LINK(OTHER), f->now_ms);
+    punch(f, ASKED);
     assert_false(members_relayed(&f->m, row(f, OTHER)));
     assert_true(members_punched(&f->m, row(f, OTHER)));
     assert_false(members_apart(&f->m, MEMBERS_NONE, row(f, OTHER)));
+    free(f);
+}
+
+/* The other end has let it in when it speaks on it. */
+static void
+who_was_called_hangs_up_the_relayed_link_when_both_have_it(void **state)
+{
+    struct fixture *f = fixture_new(false);
+    uint32_t link = LINK(OTHER + PEERS);
+
+    (void)state;
+    clear(f);
+    up(f, OTHER, link, PUNCHED);
+    said(f, link, MESSAGE_HELLO);
+    assert_false(hangs_up(f, LINK(OTHER)));
+    tick(f, 500);
+    assert_false(hangs_up(f, LINK(OTHER)));
+    assert_true(members_relayed(&f->m, row(f, OTHER))); /* is used still */
+    said(f, link, MESSAGE_PULSE);
+    assert_true(members_punched(&f->m, row(f, OTHER)));
+    tick(f, 500);
+    assert_true(hangs_up(f, LINK(OTHER)));
+    assert_false(hangs_up(f, link));
+    free(f);
+}
+
+static void who_asked_for_the_meeting_keeps_the_relayed_link(void **state)
+{
+    struct fixture *f = fixture_new(true);
+    uint32_t link = LINK(OTHER + PEERS);
+
+    (void)state;
+    clear(f);
+    up(f, OTHER, link, ASKED);
+    said(f, link, MESSAGE_HELLO);
+    said(f, link, MESSAGE_PULSE);
+    assert_false(hangs_up(f, LINK(OTHER)));
+    for (int k = 0; k < 20; k++) {
+        tick(f, 500);
+        assert_false(hangs_up(f, LINK(OTHER)) || hangs_up(f, link));
+    }
+    assert_true(members_punched(&f->m, row(f, OTHER)));
+    free(f);
+}
+
+static void a_punched_link_that_dies_at_once_changes_nothing(void **state)
+{
+    struct fixture *f = fixture_new(false);
+
+    (void)state;
+    for (int k = 0; k < 2; k++) { /* before and after HELLO */
+        up(f, OTHER, LINK(OTHER + PEERS), PUNCHED);
+        if (k == 1) {
+            said(f, LINK(OTHER + PEERS), MESSAGE_HELLO);
+        }
+        down(f, LINK(OTHER + PEERS));
+        clear(f);
+        tick(f, 500);
+        assert_null(action(f, ACTION_HANG_UP));
+        assert_true(members_relayed(&f->m, row(f, OTHER)));
+        assert_int_equal(f->m.n_punched, 0);
+    }
+    free(f);
+}
+
+/* One by a meeting is direct when both ends have it. */
+static void a_relayed_link_comes_beside_a_hole_that_never_worked(void **state)
+{
+    struct fixture *f = fixture_new(false);
+
+    (void)state;
+    up(f, OTHER, LINK(OTHER + PEERS), PUNCHED);
+    said(f, LINK(OTHER + PEERS), MESSAGE_HELLO);
+    down(f, LINK(OTHER));
+    clear(f);
+    up(f, OTHER, LINK(OTHER), RELAYED);
+    assert_false(hangs_up(f, LINK(OTHER)));
+    assert_true(members_relayed(&f->m, row(f, OTHER)));
+    down(f, LINK(OTHER));
+    said(f, LINK(OTHER + PEERS), MESSAGE_PULSE);
+    clear(f);
+    up(f, OTHER, LINK(OTHER), RELAYED);
+    assert_true(hangs_up(f, LINK(OTHER)));
+    free(f);
+}
+
+static void a_punched_link_takes_no_direct_ones_place(void **state)
+{
+    struct fixture *f = fixture_new(true);
+
+    (void)state;
+    up(f, OTHER, LINK(OTHER + PEERS), DIRECT);
+    down(f, LINK(OTHER));
+    clear(f);
+    up(f, OTHER, LINK(OTHER), PUNCHED);
+    assert_true(hangs_up(f, LINK(OTHER)));
+    assert_false(hangs_up(f, LINK(OTHER + PEERS)));
+    assert_false(members_punched(&f->m, row(f, OTHER)));
+    free(f);
+}
+
+/* Who can be dialled by now is dialled, whatever the link was made by. */
+static void a_punched_link_is_given_up_for_one_that_is_dialled(void **state)
+{
+    struct heartbeat public = {.reach = REACH_PUBLIC};
+    struct fixture *f = fixture_new(true);
+    const struct action *a = NULL;
+
+    (void)state;
+    punch(f, ASKED);
+    members_beat(&f->m, row(f, OTHER), &public, f->now_ms);
+    for (int k = 0; k < 80 && a == NULL; k++) {
+        tick(f, 500);
+        a = action(f, ACTION_DIAL);
+    }
+    assert_non_null(a);
+    assert_true(id_eq(&a->dial.peer, &f->peer[OTHER].id));
+    assert_true(id_is_zero(&a->dial.relay) && !a->dial.meet);
     free(f);
 }
 
@@ -267,6 +423,41 @@ static void meetings_in_vain_become_rare(void **state)
     assert_true(n >= 20 && n <= 36);
 }
 
+/* How many meetings in a day make a hole that is gone after `lasts_ms`. */
+static unsigned made_in_a_day(uint64_t lasts_ms)
+{
+    struct fixture *f = fixture_new(true);
+    uint64_t end = f->now_ms + 24 * HOUR_MS;
+    unsigned n = 0;
+
+    while (f->now_ms < end) {
+        tick(f, 1000);
+        if (meeting(f) != NULL) {
+            n++;
+            punch(f, ASKED);
+            for (uint64_t ms = 0; ms < lasts_ms; ms += 1000) {
+                tick(f, 1000);
+            }
+            down(f, LINK(OTHER + PEERS));
+            up(f, OTHER, LINK(OTHER), RELAYED);
+            meets(f, OTHER, true);
+        }
+    }
+    free(f);
+    return n;
+}
+
+static void holes_that_die_young_become_rare(void **state)
+{
+    unsigned n;
+
+    (void)state;
+    n = made_in_a_day(5000);
+    assert_true(n >= 20 && n <= 32); /* as where there are none */
+    n = made_in_a_day(HOUR_MS);      /* one that lasts is made again at once */
+    assert_true(n >= 22 && n <= 24);
+}
+
 /* CALLED to a meeting: whether we come. */
 static bool comes(struct fixture *f, int by, int who, struct address at)
 {
@@ -298,8 +489,31 @@ static void who_is_called_comes_for_a_peer_that_it_is_linked_to(void **state)
     assert_false(comes(f, RELAY, OTHER, at));
     meets(f, OTHER, true);
     assert_false(comes(f, RELAY, OTHER, public_at(OTHER, 1, 80)));
-    up(f, OTHER, LINK(OTHER + PEERS), PUNCHED);
+    punch(f, PUNCHED);
     assert_true(comes(f, RELAY, OTHER, at)); /* for data */
+    free(f);
+}
+
+static void only_the_relay_of_a_link_or_one_that_serves_introduces(void **state)
+{
+    struct fixture *f = fixture_new(false);
+    struct address at = public_at(OTHER, 1, 40000);
+    struct heartbeat full = {.reach = REACH_PUBLIC};
+
+    (void)state;
+    up(f, 5, LINK(5), DIRECT); /* linked, and no relay */
+    meets(f, 5, true);
+    assert_false(comes(f, 5, OTHER, at));
+    assert_false(met(f, OTHER, 5, at));
+    up(f, SECOND, LINK(SECOND), DIRECT);
+    assert_false(met(f, OTHER, SECOND, at)); /* knows no meetings */
+    meets(f, SECOND, true);
+    assert_true(comes(f, SECOND, OTHER, at));
+    assert_true(met(f, OTHER, SECOND, at));
+    members_beat(&f->m, row(f, SECOND), &full, f->now_ms);
+    assert_false(met(f, OTHER, SECOND, public_at(9, 1, 40000)));
+    members_beat(&f->m, row(f, RELAY), &full, f->now_ms); /* relieved by it */
+    assert_true(met(f, OTHER, RELAY, public_at(9, 1, 40000)));
     free(f);
 }
 
@@ -329,23 +543,51 @@ static void a_relay_names_no_address_that_may_be_anybodys(void **state)
     f->near = true;
     up(f, RELAY, LINK(RELAY + PEERS), DIRECT);
     assert_true(met(f, OTHER, RELAY, v4(192, 168, 1, 1, 4000)));
+    assert_false(met(f, OTHER, RELAY, v4(192, 168, 2, 1, 4000)));
+    assert_false(met(f, OTHER, RELAY, v4(10, 0, 0, 1, 4000)));
     assert_false(met(f, OTHER, RELAY, v4(127, 0, 0, 1, 4000)));
     free(f);
+}
+
+/* How many dials that one has in an hour, each time to another network. */
+static unsigned in_an_hour(struct fixture *f, int by)
+{
+    unsigned n = 0;
+
+    for (unsigned s = 0; s < 3600; s++) {
+        f->now_ms += 1000;
+        n += met(f, OTHER, by, v4(20, (uint8_t)(s >> 8), (uint8_t)s, 1, 4000));
+    }
+    f->now_ms += 1000;
+    return n;
 }
 
 static void a_liar_has_few_dials_an_hour(void **state)
 {
     struct fixture *f = fixture_new(true);
-    unsigned n = 0;
 
     (void)state;
-    for (unsigned s = 0; s < 3600; s++) { /* each time another network */
+    members_guest(&f->m, row(f, RELAY), false);
+    assert_int_equal(in_an_hour(f, RELAY), 16); /* a stranger */
+    assert_int_equal(in_an_hour(f, RELAY), 16); /* another hour */
+    members_guest(&f->m, row(f, RELAY), true);
+    assert_int_equal(in_an_hour(f, RELAY), 64); /* a guest */
+    free(f);
+}
+
+/* Who lies of a peer does not spend what an honest relay has for it. */
+static void who_says_an_address_is_charged_for_it(void **state)
+{
+    struct fixture *f = fixture_new(true);
+
+    (void)state;
+    up(f, SECOND, LINK(SECOND), DIRECT);
+    meets(f, SECOND, true);
+    for (unsigned k = 0; k < 600; k++) {
         f->now_ms += 1000;
-        n += met(f, OTHER, RELAY,
-                 v4(20, (uint8_t)(s >> 8), (uint8_t)s, 1, 4000));
+        (void)met(f, OTHER, SECOND, v4(20, 0, (uint8_t)k, 1, 4000));
     }
-    assert_int_equal(n, 16);
-    f->now_ms += 1000;
+    assert_false(met(f, OTHER, SECOND, v4(21, 0, 0, 1, 4000)));
     assert_true(met(f, OTHER, RELAY, v4(21, 0, 0, 1, 4000)));
     free(f);
 }
@@ -357,6 +599,7 @@ static void many_liars_have_few_dials_an_hour_together(void **state)
     unsigned n = 0, most_in_a_minute = 0;
 
     (void)state;
+    members_guest(&f->m, row(f, RELAY), false);
     for (int k = 2; k < PEERS; k++) {
         up(f, k, LINK(k), RELAYED);
         meets(f, k, true);
@@ -379,27 +622,189 @@ static void many_liars_have_few_dials_an_hour_together(void **state)
     free(f);
 }
 
-static void data_meets_where_the_link_did(void **state)
+/* A data connection to OTHER is wanted: what is done for it. */
+struct opened {
+    bool relayed, met, plain, called;
+    struct peer_id relay, at;
+};
+
+static struct opened data(struct fixture *f)
+{
+    struct opened o = {0};
+
+    clear(f);
+    f->m.now_ms = f->now_ms;
+    members_bulk_open(&f->m, &f->out, row(f, OTHER));
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        const struct action *a = &f->out.action[i];
+
+        o.called = o.called || a->type == ACTION_SEND;
+        if (a->type != ACTION_BULK_OPEN) {
+            continue;
+        }
+        assert_true(id_eq(&a->bulk_open.peer, &f->peer[OTHER].id));
+        if (a->bulk_open.meet) {
+            o.met = true;
+            o.at = a->bulk_open.relay;
+        } else if (!id_is_zero(&a->bulk_open.relay)) {
+            o.relayed = true;
+            o.relay = a->bulk_open.relay;
+        } else {
+            o.plain = true;
+        }
+    }
+    return o;
+}
+
+static void bulk_met(struct fixture *f, bool is_up, bool made)
+{
+    struct event_bulk_met ev = {
+        .peer = f->peer[OTHER].id, .up = is_up, .made = made};
+
+    members_on_bulk_met(&f->m, &ev, f->now_ms);
+}
+
+static void data_is_carried_while_the_two_meet_for_it(void **state)
 {
     struct fixture *f = fixture_new(true);
-    const struct action *a;
+    struct opened o;
 
     (void)state;
-    up(f, OTHER, LINK(OTHER + PEERS), PUNCHED);
-    (void)members_link_down(&f->m, LINK(OTHER), f->now_ms);
-    clear(f);
-    members_bulk_open(&f->m, &f->out, row(f, OTHER));
-    a = action(f, ACTION_BULK_OPEN);
-    assert_non_null(a);
-    assert_true(a->bulk_open.meet);
-    assert_true(id_eq(&a->bulk_open.peer, &f->peer[OTHER].id));
-    assert_true(id_eq(&a->bulk_open.relay, &f->peer[RELAY].id));
-    /* There it is known to be: as often as it likes, on any port. */
-    for (int k = 0; k < 100; k++) {
-        assert_true(
-            met(f, OTHER, RELAY, public_at(OTHER, 1, (uint16_t)(3000 + k))));
+    o = data(f);
+    assert_true(o.relayed && !o.met); /* the link goes through a relay, too */
+    punch(f, ASKED);
+    o = data(f);
+    assert_true(o.relayed && o.met && !o.plain);
+    assert_true(id_eq(&o.relay, &f->peer[RELAY].id));
+    assert_true(id_eq(&o.at, &f->peer[RELAY].id));
+    o = data(f);
+    assert_true(o.relayed && !o.met); /* one at a time */
+    bulk_met(f, true, false);         /* the other end's was there */
+    assert_false(data(f).met);
+    f->now_ms += 1000;
+    assert_true(data(f).met);
+    free(f);
+}
+
+/* Every second data is wanted, and there is no hole or none that lasts. */
+static unsigned data_meetings_in_a_day(bool made)
+{
+    struct fixture *f = fixture_new(true);
+    unsigned n = 0;
+
+    punch(f, ASKED);
+    for (unsigned s = 0; s < 24 * 3600; s++) {
+        struct opened o;
+
+        f->now_ms += 1000;
+        (void)members_heard(&f->m, LINK(RELAY), f->now_ms);
+        (void)members_heard(&f->m, LINK(OTHER + PEERS), f->now_ms);
+        o = data(f);
+        assert_true(o.relayed);
+        if (o.met) {
+            n++;
+            bulk_met(f, made, made);
+        }
     }
+    free(f);
+    return n;
+}
+
+static void meetings_for_data_become_rare(void **state)
+{
+    unsigned n;
+
+    (void)state;
+    n = data_meetings_in_a_day(false);
+    assert_true(n >= 20 && n <= 36);
+    n = data_meetings_in_a_day(true);
+    assert_true(n >= 20 && n <= 36);
+}
+
+static void a_relay_that_is_gone_is_asked_for_nothing(void **state)
+{
+    struct fixture *f = fixture_new(true);
+    struct opened o;
+
+    (void)state;
+    up(f, SECOND, LINK(SECOND), DIRECT);
+    meets(f, SECOND, true);
+    punch(f, ASKED);
+    down(f, LINK(RELAY));
+    o = data(f);
+    assert_false(o.relayed || o.met);
+    assert_true(o.plain); /* who waits is told that it failed */
+    assert_false(o.called);
+    members_set_reach(&f->m, REACH_PUBLIC);
+    assert_true(data(f).called);
+    members_set_reach(&f->m, REACH_RESTRICTED);
+    /* It has told us of OTHER: they are linked, perhaps. */
+    f->m.peers[row(f, OTHER)].way.via[0] = row(f, SECOND);
+    o = data(f);
+    assert_true(o.relayed && o.met && !o.plain);
+    assert_true(id_eq(&o.relay, &f->peer[SECOND].id));
+    assert_true(id_eq(&o.at, &f->peer[SECOND].id));
+    free(f);
+}
+
+/* All four are members; the relay of the link says that it does not hear OTHER.
+ */
+static void a_relay_that_does_not_hear_the_peer_is_passed_over(void **state)
+{
+    struct fixture *f = fixture_new(true);
+    struct hash32 view = {.b = {7, 1}};
+    int rows[4];
+    struct pulse pulse = {.view = 0x107, .hears = 15};
+    struct opened o;
+
+    (void)state;
+    up(f, SECOND, LINK(SECOND), DIRECT);
+    meets(f, SECOND, true);
+    punch(f, ASKED);
+    rows[0] = MEMBERS_NONE;
+    rows[1] = row(f, RELAY);
+    rows[2] = row(f, OTHER);
+    rows[3] = row(f, SECOND);
+    members_watch(&f->m, rows, 4, &view, f->now_ms);
+    pulse.at = (uint16_t)(f->now_ms / 16);
+    for (int k = 0; k < 3; k++) {
+        (void)members_heard(&f->m, LINK(k == OTHER ? OTHER + PEERS : k),
+                            f->now_ms);
+        members_on_pulse(&f->m, row(f, k), &pulse, &f->out);
+    }
+    o = data(f);
+    assert_true(o.relayed && id_eq(&o.relay, &f->peer[RELAY].id));
+    assert_true(o.met && id_eq(&o.at, &f->peer[RELAY].id));
+    bulk_met(f, false, false);
+    f->now_ms += 20000;
+    pulse.at = (uint16_t)(f->now_ms / 16);
+    for (int k = 0; k < 3; k++) {
+        (void)members_heard(&f->m, LINK(k == OTHER ? OTHER + PEERS : k),
+                            f->now_ms);
+        pulse.hears = k == RELAY ? 11 : 15;
+        members_on_pulse(&f->m, row(f, k), &pulse, &f->out);
+    }
+    o = data(f);
+    assert_true(o.relayed && id_eq(&o.relay, &f->peer[SECOND].id));
+    assert_true(o.met && id_eq(&o.at, &f->peer[SECOND].id));
+    free(f);
+}
+
+/* There it is known to be: on any port, whatever others had us dial. */
+static void where_a_hole_comes_from_is_dialled_often(void **state)
+{
+    struct fixture *f = fixture_new(true);
+    unsigned n = 0;
+
+    (void)state;
+    punch(f, ASKED);
+    for (int k = 0; k < 1000; k++) {
+        n += met(f, OTHER, RELAY, public_at(OTHER, 1, (uint16_t)(3000 + k)));
+    }
+    assert_int_equal(n, 256); /* in an hour */
     assert_true(met(f, OTHER, RELAY, public_at(OTHER, 2, 3000)));
+    f->now_ms += HOUR_MS;
+    assert_true(met(f, OTHER, RELAY, public_at(OTHER, 1, 3000)));
     free(f);
 }
 
@@ -409,13 +814,26 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(two_behind_routers_meet_at_their_relay),
+        T(who_was_called_hangs_up_the_relayed_link_when_both_have_it),
+        T(who_asked_for_the_meeting_keeps_the_relayed_link),
+        T(a_punched_link_that_dies_at_once_changes_nothing),
+        T(a_relayed_link_comes_beside_a_hole_that_never_worked),
+        T(a_punched_link_takes_no_direct_ones_place),
+        T(a_punched_link_is_given_up_for_one_that_is_dialled),
         T(nobody_asks_for_a_meeting_that_cannot_be),
         T(meetings_in_vain_become_rare),
+        T(holes_that_die_young_become_rare),
         T(who_is_called_comes_for_a_peer_that_it_is_linked_to),
+        T(only_the_relay_of_a_link_or_one_that_serves_introduces),
         T(a_relay_names_no_address_that_may_be_anybodys),
         T(a_liar_has_few_dials_an_hour),
+        T(who_says_an_address_is_charged_for_it),
         T(many_liars_have_few_dials_an_hour_together),
-        T(data_meets_where_the_link_did),
+        T(data_is_carried_while_the_two_meet_for_it),
+        T(meetings_for_data_become_rare),
+        T(a_relay_that_is_gone_is_asked_for_nothing),
+        T(a_relay_that_does_not_hear_the_peer_is_passed_over),
+        T(where_a_hole_comes_from_is_dialled_often),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -789,6 +789,27 @@ static void strangers_that_do_not_read_leave_slabs_to_members(void **state)
     idlers_close(&t);
 }
 
+/* Nor does it where the core says nothing of the second link, which ends. */
+static void a_second_link_takes_no_trust_away(void **state)
+{
+    struct idlers t;
+    struct action *act;
+    uint32_t link;
+
+    (void)state;
+    idlers_open(&t, UINT32_MAX);
+    link = connect_nodes(&t.hub, &t.other, &t.loop);
+    act = node_act(&t.hub, ACTION_TRUST);
+    act->trust.trusted = true;
+    act->trust.link = link;
+    link = connect_nodes(&t.hub, &t.other, &t.loop);
+    node_act(&t.hub, ACTION_HANG_UP)->hang_up.link = link;
+    RUN_UNTIL(&t.loop, t.hub.toy.counts[EVENT_LINK_DOWN] == 1);
+    idlers_fetch(&t);
+    assert_int_equal(t.hub.toy.counts[EVENT_SEG_DONE], done(&t.hub, 0));
+    idlers_close(&t);
+}
+
 static void strangers_that_stand_still_give_way_to_others(void **state)
 {
     struct idlers t;
@@ -798,6 +819,22 @@ static void strangers_that_stand_still_give_way_to_others(void **state)
     idlers_fetch(&t);
     assert_true(done(&t.hub, LOCO_ETIMEOUT) > 0);
     idlers_close(&t);
+}
+
+/* What is queued in the same step is told of it, too. */
+static void who_waits_hears_that_a_dial_could_not_be_made(void **state)
+{
+    struct pair p;
+
+    (void)state;
+    uv_loop_init(&p.loop);
+    node_start(&p.a, &p.loop, 1);
+    node_start(&p.b, &p.loop, 2);
+    node_act(&p.a, ACTION_BULK_OPEN)->bulk_open.peer = p.b.id.id; /* nowhere */
+    give(&p.a, &p.b, 5, 0, 100);
+    RUN_UNTIL(&p.loop, done(&p.a, LOCO_EINVAL) == 1);
+    node_act(&p.a, ACTION_BULK_OPEN)->bulk_open.peer = p.b.id.id;
+    pair_close(&p); /* before it is told */
 }
 
 static void a_new_attempt_takes_the_newest_connection(void **state)
@@ -857,7 +894,9 @@ int main(void)
         cmocka_unit_test(the_code_of_take_is_reported),
         cmocka_unit_test(few_slabs_are_enough_for_many_peers),
         cmocka_unit_test(strangers_that_do_not_read_leave_slabs_to_members),
+        cmocka_unit_test(a_second_link_takes_no_trust_away),
         cmocka_unit_test(strangers_that_stand_still_give_way_to_others),
+        cmocka_unit_test(who_waits_hears_that_a_dial_could_not_be_made),
         cmocka_unit_test(a_new_attempt_takes_the_newest_connection),
     };
 

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "p2p/uv/punch.h"
 #include "tests/unit/uv/trio.h"
 
 #define TRIES 3
@@ -305,33 +306,214 @@ static void a_meeting_ends_in_time_whatever_the_cores_do(void **state)
     close(fd);
 }
 
-static void data_that_cannot_meet_is_carried(void **state)
+/* A data connection of a through r; what r's core is told of it first. */
+static struct event_relay pipe_up(struct trio *t)
 {
-    uint32_t n;
     struct event_relay x, y;
+
+    t->meet = false;
+    x = asked(t, &t->a, &t->b, ACTION_BULK_OPEN);
+    y = came(t, &t->b, &t->a, 6);
+    join(t, &x, &y);
+    RUN_UNTIL(&t->loop,
+              node_stats(&t->a).bulks == 1 && node_stats(&t->b).bulks == 1);
+    t->meet = true;
+    return x;
+}
+
+/* The n-th BULK_MET of a. */
+static const struct event_bulk_met *bulk_met(struct trio *t, uint32_t n)
+{
+    RUN_UNTIL(&t->loop, t->a.toy.counts[EVENT_BULK_MET] > n);
+    return &node_event(&t->a, EVENT_BULK_MET, n)->event.bulk_met;
+}
+
+/* a and b meet for data and make a hole. */
+static void hole_up(struct trio *t, struct hole *h)
+{
+    uint32_t n = t->a.toy.counts[EVENT_BULK_MET];
+    struct told m = meet(t, ACTION_BULK_OPEN);
+
+    punch(&t->a, &m.a, h->port[0]);
+    punch(&t->b, &m.b, h->port[1]);
+    assert_true(bulk_met(t, n)->up && bulk_met(t, n)->made);
+    RUN_UNTIL(&t->loop, node_stats(&t->b).bulks == node_stats(&t->a).bulks);
+}
+
+static void move(struct trio *t, uint64_t attempt, uint32_t seg)
+{
+    post(&t->b, &t->a, attempt, seg, PIECE);
+    give(&t->a, &t->b, attempt, seg, PIECE);
+}
+
+/* As often as it is tried: one pipe is there, and carries. */
+static void a_meeting_for_data_in_vain_ends_nothing_but_itself(void **state)
+{
+    struct trio t;
+
+    (void)state;
+    meeting_open(&t, 30000);
+    paint(&t.a);
+    (void)pipe_up(&t);
+    for (uint32_t k = 0; k < 7; k++) { /* more than one peer may have */
+        struct told m = meet(&t, ACTION_BULK_OPEN);
+
+        punch(&t.b, &m.b, 0);
+        punch(&t.a, &m.a, 1);
+        assert_false(bulk_met(&t, k)->up || bulk_met(&t, k)->made);
+        assert_int_equal(node_stats(&t.r).pipes, 1);
+        assert_int_equal(node_stats(&t.a).bulks, 1);
+    }
+    move(&t, 5, 0);
+    RUN_UNTIL(&t.loop, done(&t.b, 0) == 1);
+    assert_memory_equal(t.a.memory, t.b.memory, PIECE);
+    assert_true(node_stats(&t.r).bytes_relayed > PIECE);
+    trio_close(&t);
+}
+
+/* What waits for a connection waits for one through a relay, too. */
+static void data_goes_through_a_relay_while_two_meet_for_it(void **state)
+{
     struct trio t;
     struct told m;
 
     (void)state;
     meeting_open(&t, 30000);
     paint(&t.a);
-    post(&t.b, &t.a, 5, 0, PIECE);
-    give(&t.a, &t.b, 5, 0, PIECE);
+    move(&t, 5, 0);
     m = meet(&t, ACTION_BULK_OPEN);
-    n = t.r.toy.counts[EVENT_RELAY];
+    (void)pipe_up(&t);
+    RUN_UNTIL(&t.loop, done(&t.b, 0) == 1);
+    assert_memory_equal(t.a.memory, t.b.memory, PIECE);
+    assert_int_equal(t.a.toy.counts[EVENT_BULK_MET], 0); /* goes on */
     punch(&t.b, &m.b, 0);
     punch(&t.a, &m.a, 1);
-    RUN_UNTIL(&t.loop, t.r.toy.counts[EVENT_RELAY] > n);
-    x = node_event(&t.r, EVENT_RELAY, n)->event.relay;
-    assert_false(x.meet);
-    assert_true(id_eq(&x.peer, &t.a.id.id) && id_eq(&x.other, &t.b.id.id));
+    assert_false(bulk_met(&t, 0)->up);
+    move(&t, 6, 1);
+    RUN_UNTIL(&t.loop, done(&t.b, 0) == 2);
+    trio_close(&t);
+}
+
+static void who_waits_is_told_when_the_last_way_has_failed(void **state)
+{
+    struct event_relay x;
+    struct trio t;
+    struct told m;
+
+    (void)state;
+    meeting_open(&t, 30000);
+    m = meet(&t, ACTION_BULK_OPEN);
+    give(&t.a, &t.b, 5, 0, PIECE);
+    t.meet = false;
+    x = asked(&t, &t.a, &t.b, ACTION_BULK_OPEN);
+    node_act(&t.r, ACTION_RELAY_REFUSE)->relay_refuse.request = x.request;
+    run_quiet(&t.loop);
+    assert_int_equal(t.a.toy.counts[EVENT_SEG_DONE],
+                     0); /* the meeting goes on */
+    punch(&t.b, &m.b, 0);
+    punch(&t.a, &m.a, 1);
+    RUN_UNTIL(&t.loop, done(&t.a, UV_ECONNREFUSED) == 1);
+    assert_false(bulk_met(&t, 0)->up);
+    trio_close(&t);
+}
+
+static void a_hole_is_used_before_a_relay_whichever_is_younger(void **state)
+{
+    struct event_relay x, y;
+    struct hole h;
+    struct trio t;
+    uint64_t carried;
+
+    (void)state;
+    hole_open(&h);
+    meeting_open(&t, 30000);
+    paint(&t.a);
+    t.meet = false;
+    x = asked(&t, &t.a, &t.b, ACTION_BULK_OPEN); /* a pipe that is late */
+    t.meet = true;
+    hole_up(&t, &h);
     t.meet = false;
     y = came(&t, &t.b, &t.a, 6);
     join(&t, &x, &y);
+    RUN_UNTIL(&t.loop,
+              node_stats(&t.a).bulks == 2 && node_stats(&t.b).bulks == 2);
+    run_quiet(&t.loop);
+    carried = node_stats(&t.r).bytes_relayed;
+    move(&t, 5, 0);
     RUN_UNTIL(&t.loop, done(&t.b, 0) == 1);
+    post(&t.a, &t.b, 7, 1, PIECE);
+    give(&t.b, &t.a, 7, 1, PIECE);
+    RUN_UNTIL(&t.loop, done(&t.b, 0) == 2);
     assert_memory_equal(t.a.memory, t.b.memory, PIECE);
-    assert_true(node_stats(&t.r).bytes_relayed > PIECE);
+    assert_int_equal(node_stats(&t.r).bytes_relayed, carried);
+    /* Another meeting finds it and makes none. */
+    node_act(&t.a, ACTION_BULK_OPEN)->bulk_open = (struct action_bulk_open){
+        t.b.id.id, loopback(t.r.port), t.r.id.id, true};
+    assert_true(bulk_met(&t, 1)->up && !bulk_met(&t, 1)->made);
     trio_close(&t);
+    hole_close(&h);
+}
+
+static void last_is_of_a_fetch(struct node *n)
+{
+    n->toy.queue[n->toy.n_queue - 1].segment.stream = STREAM_FETCH;
+}
+
+static void fetch(struct trio *t, uint32_t seg)
+{
+    post(&t->b, &t->a, 5, seg, PIECE);
+    last_is_of_a_fetch(&t->b);
+    give(&t->a, &t->b, 5, seg, PIECE);
+    last_is_of_a_fetch(&t->a);
+}
+
+/* And does not end with the pipe on which it began. */
+static void a_fetch_moves_from_a_relay_to_a_hole(void **state)
+{
+    struct event_relay x;
+    struct hole h;
+    struct trio t;
+    uint64_t carried;
+
+    (void)state;
+    hole_open(&h);
+    meeting_open(&t, 30000);
+    paint(&t.a);
+    x = pipe_up(&t);
+    fetch(&t, 0);
+    RUN_UNTIL(&t.loop, done(&t.a, 0) == 1 && done(&t.b, 0) == 1);
+    hole_up(&t, &h);
+    carried = node_stats(&t.r).bytes_relayed;
+    fetch(&t, 1);
+    RUN_UNTIL(&t.loop, done(&t.b, 0) == 2);
+    assert_int_equal(node_stats(&t.r).bytes_relayed, carried);
+    post(&t.b, &t.a, 5, 2, PIECE);
+    last_is_of_a_fetch(&t.b);
+    node_act(&t.r, ACTION_RELAY_REFUSE)->relay_refuse.request = x.request;
+    RUN_UNTIL(&t.loop,
+              node_stats(&t.a).bulks == 1 && node_stats(&t.b).bulks == 1);
+    give(&t.a, &t.b, 5, 2, PIECE);
+    last_is_of_a_fetch(&t.a);
+    RUN_UNTIL(&t.loop, t.b.toy.counts[EVENT_SEG_DONE] == 3);
+    assert_int_equal(done(&t.b, 0), 3);
+    assert_memory_equal(t.a.memory, t.b.memory, 3 * PIECE);
+    trio_close(&t);
+    hole_close(&h);
+}
+
+/* Where a router nearby refuses at once, they last for a while. */
+static void tries_come_ever_more_slowly(void **state)
+{
+    uint32_t all = 0;
+
+    (void)state;
+    for (uint32_t n = 1; n < 10; n++) {
+        all += punch_again_ms(n);
+        assert_true(punch_again_ms(n + 1) >= punch_again_ms(n));
+    }
+    assert_int_equal(punch_again_ms(1), 20);
+    assert_true(all >= 500 && all <= 2000); /* at most: half of it on average */
+    assert_int_equal(punch_again_ms(UINT32_MAX), 640);
 }
 
 /* Who wants to meet is not joined with one who wants to be carried. */
@@ -361,7 +543,12 @@ int main(void)
         cmocka_unit_test(a_victim_has_one_connection_of_a_meeting),
         cmocka_unit_test(a_refused_end_tries_again_and_then_gives_up),
         cmocka_unit_test(a_meeting_ends_in_time_whatever_the_cores_do),
-        cmocka_unit_test(data_that_cannot_meet_is_carried),
+        cmocka_unit_test(a_meeting_for_data_in_vain_ends_nothing_but_itself),
+        cmocka_unit_test(data_goes_through_a_relay_while_two_meet_for_it),
+        cmocka_unit_test(who_waits_is_told_when_the_last_way_has_failed),
+        cmocka_unit_test(a_hole_is_used_before_a_relay_whichever_is_younger),
+        cmocka_unit_test(a_fetch_moves_from_a_relay_to_a_hole),
+        cmocka_unit_test(tries_come_ever_more_slowly),
         cmocka_unit_test(a_meeting_is_no_pipe),
     };
 
