@@ -379,7 +379,6 @@ class LyingRelay:
 @test("a relay that names a victim where two are to meet causes few connections",
       120)
 def meetings():
-    os.environ["LOCO_PUNCH"] = "on"  # off by default
     with trained() as s:
         p, victims = s.peers[0], [Victim() for _ in range(40)]
         liar = LyingRelay(p, bytes.fromhex(s.run_id))
@@ -401,7 +400,7 @@ def meetings():
         print(f"{liar.n_met} meetings: {one} connections to one address, then "
               f"{many} to others, {cost}")
         check(liar.n_met > 20, f"only {liar.n_met} meetings")
-        # An address once a minute; one peer 16 times an hour.
+        # An address once a minute; one stranger names 16 an hour.
         check(one == 1, f"{one} connections to one address")
         check(0 < many <= 15, f"{many} connections to others")
 

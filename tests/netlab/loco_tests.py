@@ -284,11 +284,25 @@ def symmetric_pair():
               f"the relay carried {carried} bytes")
 
 
+def wait_unused(relay, rounds):
+    """Until it has carried nothing for so many rounds, which is longer than the
+    second after which it counts what it carries: its status then."""
+    last = relay.status()
+
+    def unused():
+        nonlocal last
+        now = relay.status()
+        if now["bytes_relayed"] != last["bytes_relayed"]:
+            last = now
+        return now["round"] >= last["round"] + rounds and now
+    return wait_for(unused, "the relay carries nothing", 40)
+
+
 def punched(kind, other, late=None, loss=0):
-    """Two behind such routers get a direct link, and data of one goes over a
-    direct connection. That of the other may stay with the relay: the first point
-    of what p2p/swarm/README.md says is to be mended. late: what the relay says comes
-    to the second one so much later than the packets of the first one."""
+    """Two behind such routers get a direct link, and then all their data goes
+    over direct connections: the relay, which is there, carries nothing. late:
+    what the relay says comes to the second one so much later than the packets of
+    the first one."""
     with Lab() as lab:
         spaces = homes(lab, kind, other)
         lab.link("box1", "net", loss=loss)
@@ -298,7 +312,7 @@ def punched(kind, other, late=None, loss=0):
         if late:  # a way of its own: by a hub the packets always cross
             lab.link("a", "box1", delay=late)
         with LabSwarm(spaces, rounds=100000) as s:
-            s.start("--log", "debug", "--punch")
+            s.start("--log", "debug")
             s.wait_training()
             for peer in s.peers[1:]:
                 peer.wait_status(lambda x: x["links"]["punched"] == 1
@@ -308,10 +322,11 @@ def punched(kind, other, late=None, loss=0):
             short = s.peers[2].peer_id()["short"]
             wait_for(lambda: f"data to {short}: punched" in s.peers[1].log(),
                      "data goes over a direct connection")
-            after = max(x.status()["round"] for x in s.peers)
-            s.peers[0].wait_round(after + 2)  # what was on its way
-            s.peers[0].wait_round(after + 8)
+            before = wait_unused(s.peers[0], 8)
+            s.peers[0].wait_round(before["round"] + 8)
             now = [x.status() for x in s.peers]
+            carried = now[0]["bytes_relayed"] - before["bytes_relayed"]
+            check(carried == 0, f"the relay carried {carried} bytes more")
             check(all(x["rounds_aborted"] == 0 for x in now), "a round failed")
             check(all(x["peers_in_round"] == 3 for x in now), "not all three")
         early = int(re.search(r"counter packets (\d+)", second.run(
@@ -340,7 +355,7 @@ def hole_mixed():
 def no_hole():
     with Lab() as lab, LabSwarm(homes(lab, "restricted", "symmetric"),
                                 rounds=8) as s:
-        s.start("--log", "debug", "--punch")
+        s.start("--log", "debug")
         for status in s.wait_finished():
             check(status["rounds_committed"] == 8, "a round was missed")
             check(status["rounds_aborted"] == 0, "a round failed")

@@ -47,7 +47,7 @@ def measure(row, column):
     """{"to": how data went from row to column, "back": ..., ...}"""
     with Lab() as lab, LabSwarm(homes(lab, row, column), rounds=100000) as s:
         began = time.monotonic()
-        s.start("--log", "debug", "--punch")
+        s.start("--log", "debug")
         for peer in s.peers:
             peer.wait_round(1)
         seconds = time.monotonic() - began
