@@ -48,6 +48,9 @@ def asks_once():
             check(ASKED not in t.seen and
                   kept == ("fetching the manifest" not in t.seen),
                   f"it asks again: {t.seen}")
+            # on the disk for the joins below, before Ctrl-C
+            wait_for(lambda: os.path.exists(state + "/run.manifest"),
+                     "the manifest of the run is not kept")
             os.write(t.fd, b"\x03")
             check(t.end() == 0, "it left with another code")
         # Less than what was agreed to, and more.
