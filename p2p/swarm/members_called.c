@@ -29,8 +29,11 @@ bool members_take(struct members_calls *c,
     if (c->n == 0 || now_ms - c->since_ms >= window_ms) {
         *c = (struct members_calls){.since_ms = now_ms};
     }
+    if (c->n >= most) {
+        return false;
+    }
     c->n++;
-    return c->n <= most;
+    return true;
 }
 
 static bool within_budget(struct members *m, int peer, uint64_t now_ms)

@@ -404,7 +404,7 @@ void members_used(struct members *m, uint32_t link, uint16_t type)
     }
     if (l != NULL && l->punched && !l->works && type != MESSAGE_HELLO) {
         l->works = true;
-        m->due_ms = 0; /* a relayed link may go, a meeting for data come */
+        m->due_ms = 0; /* a relayed link may go */
     }
 }
 

@@ -29,7 +29,8 @@
  *     MEETS_OF_STRANGER, all of these together MEETS_OF_STRANGERS.
  * Where a link by a meeting is from that address already, the last two do not
  * count, and PROVEN_MAX is the limit. Who says the address is charged, not whom
- * it is said of: nobody uses up what another one has.
+ * it is said of. What is refused costs nothing. The peer that is named can use
+ * up what its relay has: it asks for one meeting after the other.
  */
 #include "p2p/swarm/members_internal.h"
 
@@ -120,8 +121,10 @@ void members_punch_due(struct members *m,
     if (m->opt.punch_ms == 0 || l == NULL || !l->relayed ||
         !members_tries_may(&w->punch, now_ms) ||
         id_cmp(&m->opt.self, &p->id) < 0 || !members_meets(m, peer) ||
-        !members_meets(m, via) || !members_apart(m, MEMBERS_NONE, peer)) {
-        return;
+        !members_may_introduce(m, via, peer) ||
+        !members_apart(m, MEMBERS_NONE, peer)) {
+        return; /* a relay that we reach through another one may say any
+                 * address to be its own */
     }
     a = out_add(out, ACTION_DIAL);
     if (a != NULL) {
@@ -185,19 +188,27 @@ within_budget(struct members *m, int by, bool proven, const struct address *a)
     struct member *b = &m->peers[by];
     bool ours = b->watched || b->named;
     struct members_meets *all = b->guest ? &m->guests_meets : &m->meets;
+    struct members_calls *of_one = &b->way.meets.named;
+    uint32_t most = ours || b->guest ? MEETS_OF_RELAY : MEETS_OF_STRANGER;
+    uint32_t most_of_all = b->guest ? MEETS_OF_GUESTS : MEETS_OF_STRANGERS;
 
     if (proven) {
         return members_take(ours ? &b->way.meets.proven : &all->proven,
                             PROVEN_MAX, HOUR_MS, m->now_ms);
     }
-    return members_take(&b->way.meets.named,
-                        ours || b->guest ? MEETS_OF_RELAY : MEETS_OF_STRANGER,
-                        HOUR_MS, m->now_ms) &&
-           (ours ||
-            members_take(&all->named,
-                         b->guest ? MEETS_OF_GUESTS : MEETS_OF_STRANGERS,
-                         HOUR_MS, m->now_ms)) &&
-           members_may_dial_at(m, a);
+    if (!members_take(of_one, most, HOUR_MS, m->now_ms)) {
+        return false;
+    }
+    if (!ours && !members_take(&all->named, most_of_all, HOUR_MS, m->now_ms)) {
+        of_one->n--;
+        return false;
+    }
+    if (!members_may_dial_at(m, a)) { /* for now: it costs nothing */
+        of_one->n--;
+        all->named.n -= !ours;
+        return false;
+    }
+    return true;
 }
 
 void members_on_met(struct members *m,

@@ -82,7 +82,7 @@ static void up(struct fixture *f, int who, uint32_t link, enum kind kind)
         ev.address = v4(192, 168, 1, 9, 7700);
     }
     if (kind == RELAYED) {
-        ev.relay = f->peer[RELAY].id;
+        ev.relay = f->peer[who == RELAY ? SECOND : RELAY].id;
         ev.address = (struct address){0};
     } else if (kind != DIRECT) {
         ev.met_at = f->peer[RELAY].id;
@@ -382,6 +382,26 @@ static void nobody_asks_for_a_meeting_that_cannot_be(void **state)
     }
 }
 
+/* Where it is, anybody may have said: a link through another one proves no
+ * address. */
+static void nobody_dials_a_relay_that_is_reached_through_another(void **state)
+{
+    struct fixture *f = fixture_new(true);
+
+    (void)state;
+    up(f, SECOND, LINK(SECOND), DIRECT);
+    meets(f, SECOND, true);
+    down(f, LINK(RELAY));
+    up(f, RELAY, LINK(RELAY + PEERS), RELAYED);
+    meets(f, RELAY, true);
+    for (int k = 0; k < 100; k++) {
+        tick(f, 1000);
+        assert_true(meeting(f) == NULL ||
+                    !id_eq(&meeting(f)->relay, &f->peer[RELAY].id));
+    }
+    free(f);
+}
+
 /* How many meetings, all in vain, in a day; `dials`: they get to dialling. */
 static unsigned in_a_day(bool dials)
 {
@@ -572,6 +592,25 @@ static void a_liar_has_few_dials_an_hour(void **state)
     assert_int_equal(in_an_hour(f, RELAY), 16); /* another hour */
     members_guest(&f->m, row(f, RELAY), true);
     assert_int_equal(in_an_hour(f, RELAY), 64); /* a guest */
+    free(f);
+}
+
+/* Many that found a run at once: most have to come again. */
+static void a_dial_that_is_refused_for_now_costs_nothing(void **state)
+{
+    struct fixture *f = fixture_new(true);
+    unsigned n = 0;
+
+    (void)state;
+    for (unsigned k = 0; k < 200; k++) {
+        n += met(f, OTHER, RELAY, v4(20, 1, (uint8_t)k, 1, 4000));
+    }
+    assert_in_range(n, 1, 32); /* what may be dialled at once */
+    for (unsigned k = 0; k < 200; k++) {
+        f->now_ms += 1000;
+        n += met(f, OTHER, RELAY, v4(20, 2, (uint8_t)k, 1, 4000));
+    }
+    assert_int_equal(n, 64); /* all of the hour */
     free(f);
 }
 
@@ -821,12 +860,14 @@ int main(void)
         T(a_punched_link_takes_no_direct_ones_place),
         T(a_punched_link_is_given_up_for_one_that_is_dialled),
         T(nobody_asks_for_a_meeting_that_cannot_be),
+        T(nobody_dials_a_relay_that_is_reached_through_another),
         T(meetings_in_vain_become_rare),
         T(holes_that_die_young_become_rare),
         T(who_is_called_comes_for_a_peer_that_it_is_linked_to),
         T(only_the_relay_of_a_link_or_one_that_serves_introduces),
         T(a_relay_names_no_address_that_may_be_anybodys),
         T(a_liar_has_few_dials_an_hour),
+        T(a_dial_that_is_refused_for_now_costs_nothing),
         T(who_says_an_address_is_charged_for_it),
         T(many_liars_have_few_dials_an_hour_together),
         T(data_is_carried_while_the_two_meet_for_it),
