@@ -79,7 +79,7 @@ static void cpu_rmsnorm_back(const struct backend *b, const struct rmsnorm *op)
 
 /* ---- memory: the process's own ------------------------------------------ */
 
-/* From here on memory is asked for in pages of 2 MB: products walk down
+/* From half of this on memory is asked for in such pages: products walk down
  * columns, and with pages of 4 KB each row of a tile is in another one. */
 #define HUGE_PAGE ((size_t)2 << 20)
 

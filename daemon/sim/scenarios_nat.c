@@ -8,10 +8,10 @@
  * is gone again within HOLE_LASTS_MS. Beside what always must hold (check.h,
  * and N of nodes.c):
  *
- *   P  in the end two peers behind cones have a direct link, by a meeting;
- * where holes fail or die they have any link. Nobody has a direct one with a
- * peer behind a symmetric NAT. Nobody dialled an address that no relay saw. No
- *      more dials were made than back-off allows
+ *   P  in the end two peers behind cones have a direct link, by a meeting, or
+ *      any link where holes fail or die; none with a peer behind a symmetric
+ *      NAT has; nobody dialled an address that no relay saw; no more dials
+ *      were made than back-off allows
  */
 #include "daemon/sim/sim_internal.h"
 

@@ -89,7 +89,6 @@ VF_INLINE vf vf_load_part(const float *p, int64_t n, float fill)
     return (vf)_mm512_mask_loadu_ps((__m512)vf_set(fill), mask, p);
 #elif defined(__AVX2__)
     __m256i mask = vf_first(n);
-
     vf x = (vf)_mm256_maskload_ps(p, mask); /* 0 where the mask is */
 
     return fill == 0 ? x : vf_pick((vi)mask, x, vf_set(fill));

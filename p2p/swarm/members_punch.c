@@ -203,7 +203,7 @@ within_budget(struct members *m, int by, bool proven, const struct address *a)
         of_one->n--;
         return false;
     }
-    if (!members_may_dial_at(m, a)) { /* for now: it costs nothing */
+    if (!members_may_dial_at(m, a)) { /* too many at once */
         of_one->n--;
         all->named.n -= !ours;
         return false;
