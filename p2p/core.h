@@ -103,6 +103,7 @@ enum event_type {
     EVENT_RELAY_MOVED,
     EVENT_MET,
     EVENT_BULK_MET,
+    EVENT_PUNCHED,
     EVENT_LOCAL, /* a report of this machine (local.h) */
     EVENT_TYPE_COUNT
 };
@@ -177,6 +178,7 @@ struct event_relay_moved {
 /* `relay` sees `peer`, which is told the same of us, at that address. */
 struct event_met {
     uint64_t meeting; /* its name */
+    uint64_t request; /* of our DIAL; 0: for data, or the other one asked */
     struct peer_id peer, relay;
     struct address address;
 };
@@ -186,6 +188,13 @@ struct event_bulk_met {
     struct peer_id peer;
     bool up;   /* there is a direct data connection, */
     bool made; /* and this meeting made it */
+};
+
+/* A PUNCH that dialled is over; `up`: a peer of the run, the one that was
+ * expected, answered there. */
+struct event_punched {
+    struct address address;
+    bool up;
 };
 
 struct event {
@@ -204,6 +213,7 @@ struct event {
         struct event_relay_moved relay_moved;
         struct event_met met;
         struct event_bulk_met bulk_met;
+        struct event_punched punched;
         struct local_event local;
     };
 };

@@ -639,6 +639,7 @@ static void (*const on_event[EVENT_TYPE_COUNT])(struct node *,
     [EVENT_RELAY_MOVED] = node_on_relay_moved,
     [EVENT_MET] = node_on_met,
     [EVENT_BULK_MET] = node_on_bulk_met,
+    [EVENT_PUNCHED] = node_on_punched,
     [EVENT_LOCAL] = on_local,
     [EVENT_MOVED] = on_moved,
 };

@@ -363,3 +363,8 @@ void node_on_bulk_met(struct node *n, const struct event *event)
 {
     members_on_bulk_met(&n->members, &event->bulk_met, n->now);
 }
+
+void node_on_punched(struct node *n, const struct event *event)
+{
+    members_on_punched(&n->members, &event->punched, n->now);
+}

@@ -52,6 +52,7 @@ void node_on_relay_moved(struct node *n, const struct event *event);
 /* A relay says where another peer is seen, with which we are to meet. */
 void node_on_met(struct node *n, const struct event *event);
 void node_on_bulk_met(struct node *n, const struct event *event);
+void node_on_punched(struct node *n, const struct event *event);
 /* A peer says where it sees us. */
 void node_on_observed(struct node *n, const struct msg_address *at);
 void node_on_mapped(struct node *n, const struct local_event *e);

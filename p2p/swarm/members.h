@@ -70,6 +70,7 @@
 #define MEMBERS_SEEN_WAYS   4
 #define MEMBERS_GROUPS_MAX  32  /* of addresses of strangers, remembered */
 #define MEMBERS_DIALLED_MAX 256 /* DIALS_PER_S for a minute */
+#define MEMBERS_SHARES_MAX  256
 
 struct members_options {
     struct peer_id self;
@@ -100,13 +101,23 @@ struct members_meets {
     struct members_calls named, proven;
 };
 
+/* What one group of addresses used of such a window. */
+struct members_share {
+    uint64_t window;   /* its name */
+    uint64_t since_ms; /* of the window; */
+    uint32_t n;        /* 0: a free row */
+    uint8_t group[16];
+};
+
 /* Meetings with one peer, one at a time: for a link, or for data. */
 struct members_tries {
     bool under_way;
     uint32_t backoff_ms;
-    uint64_t at_ms; /* not before */
-    /* Who asks again only then had a hole that lasted; 0: none was made. */
-    uint64_t lasted_at_ms;
+    uint64_t at_ms;   /* not before */
+    uint64_t over_ms; /* when the last one was */
+    /* The hole that it made was there at `alive_ms`, as far as is known; it
+     * lasted if that is not before `lasts_ms`. 0: none was made. */
+    uint64_t alive_ms, lasts_ms;
 };
 
 /* How a peer is reached that is not linked, or not directly. */
@@ -124,8 +135,7 @@ struct member_way {
     /* Meetings (members_punch.c). */
     struct members_tries punch, data; /* with it, that we asked for */
     struct members_meets meets;       /* of others, that it introduces */
-    struct address seen;              /* where it was, at the last one, */
-    bool dialled;                     /* and dialled there since we asked */
+    bool punch_dialled;               /* at the one for a link that goes on */
     const char *data_way; /* how data went to it last: static text, the log */
 };
 
@@ -345,6 +355,7 @@ struct members {
     struct members_counts counts;
     struct members_calls calls; /* of all that are no members */
     struct members_meets meets, guests_meets;
+    struct members_share shares[MEMBERS_SHARES_MAX];
     struct members_seen seen[MEMBERS_SEEN_MAX]; /* sets of WAYS, by id */
     uint32_t n_noted;
     struct members_link links[LINKS_MAX];
@@ -564,6 +575,10 @@ uint32_t members_rtt_us(const struct members *m, int peer);
  * peer is dialled, asked to dial us, or met at the relay. */
 void members_bulk_open(struct members *m, struct out *out, int peer);
 
+/* Whether data that goes through a relay may go a better way by now, so that
+ * members_bulk_open() is worth a try: the link does. */
+bool members_bulk_better(struct members *m, int peer, uint64_t now_ms);
+
 /* CALL and CALLED of a linked peer. */
 void members_on_call(struct members *m,
                      int peer,
@@ -581,6 +596,10 @@ void members_on_met(struct members *m,
                     const struct event_met *met,
                     uint64_t now_ms,
                     struct out *out);
+/* EVENT_PUNCHED: whether somebody of the run answered there. */
+void members_on_punched(struct members *m,
+                        const struct event_punched *punched,
+                        uint64_t now_ms);
 /* EVENT_BULK_MET */
 void members_on_bulk_met(struct members *m,
                          const struct event_bulk_met *met,

@@ -8,7 +8,8 @@
  *   punched   the link came about by a meeting. A relay carries data at once,
  *             where there is no connection yet; beside that the two meet, and
  *             what that makes is used instead. Each meeting, whatever comes of
- *             it, doubles the time to the next one, until a hole lasts
+ *             it, doubles the time to the next one, until a hole lasts; where
+ *             nothing carries data meanwhile, that is punch_ms at most
  * The relay of a punched link may be gone or may not hear the peer: then it is
  * another one that serves. Where there is none, the peer is dialled as it is,
  * so that the shell tells who waits when that fails.
@@ -129,6 +130,15 @@ static void relayed(struct members *m,
     (void)over(m, peer, via, false, out);
 }
 
+/* `alone`: nothing else is left to try. */
+static bool
+meeting_due(const struct members *m, const struct members_tries *t, bool alone)
+{
+    return members_tries_may(t, m->now_ms) ||
+           (alone && !t->under_way &&
+            m->now_ms - t->over_ms >= m->opt.punch_ms);
+}
+
 static void punched(struct members *m,
                     int peer,
                     const struct members_link *l,
@@ -143,7 +153,8 @@ static void punched(struct members *m,
     } else {
         (void)over(m, peer, via, false, out);
     }
-    if (at != MEMBERS_NONE && members_tries_may(&p->way.data, m->now_ms) &&
+    if (at != MEMBERS_NONE &&
+        meeting_due(m, &p->way.data, via == MEMBERS_NONE) &&
         over(m, peer, at, true, out)) {
         say_way(p, "punched", out);
         p->way.data.under_way = true;
@@ -172,6 +183,14 @@ void members_bulk_open(struct members *m, struct out *out, int peer)
     }
 }
 
+bool members_bulk_better(struct members *m, int peer, uint64_t now_ms)
+{
+    const struct members_link *l = members_link_of_peer(m, peer);
+
+    return l != NULL && !l->relayed &&
+           (!l->punched || members_tries_may(&m->peers[peer].way.data, now_ms));
+}
+
 void members_on_bulk_met(struct members *m,
                          const struct event_bulk_met *met,
                          uint64_t now_ms)
@@ -186,12 +205,9 @@ void members_on_bulk_met(struct members *m,
     p->way.data.under_way = false;
     if (met->up && !met->made) {
         p->way.data.at_ms = now_ms + LOOK_AGAIN_MS;
+        p->way.data.alive_ms = now_ms;
         return;
     }
-    if (p->way.dialled) {
-        members_dialled_at(m, &p->way.seen, met->up);
-    }
-    p->way.dialled = false;
     members_tries_over(m, &p->way.data, met->up, m->opt.punch_ms / SOONER,
                        now_ms);
 }

@@ -15,6 +15,7 @@
  *   members_reach.c    who cannot be dialled: calls, relays, the LAN
  *   members_data.c     how data goes to a peer
  *   members_punch.c    direct links between two of these
+ *   members_meets.c    how often we dial where others say, for these
  *   members_called.c   who may have us dial somebody
  */
 #ifndef LOCO_P2P_SWARM_MEMBERS_INTERNAL_H
@@ -345,6 +346,19 @@ bool members_may_introduce(struct members *m, int by, int peer);
 
 /* Whether it may have us dial there, at a meeting. */
 bool members_may_name(const struct member *by, const struct address *a);
+
+/* This link came about by a meeting: its hole is there, or was. */
+void members_hole_seen(struct members *m, const struct members_link *l);
+
+/* ---- members_meets.c -------------------------------------------------- */
+
+/* One more address that this peer says, within all budgets: of those it names,
+ * or (`proven`) where a link by a meeting is from. False: not dialled, and
+ * nothing is used. */
+bool members_meets_take(struct members *m,
+                        int by,
+                        bool proven,
+                        const struct address *a);
 
 /* ---- members_called.c ------------------------------------------------- */
 

@@ -292,9 +292,6 @@ bool members_link_up(struct members *m,
     if (old != NULL && is_over_now(m, old, slot)) {
         members_hang_up(m, old, out);
     }
-    if (punched && up->inbound) {
-        members_dialled_at(m, &p->way.seen, true);
-    }
     if (p->way.bulk_wanted) {
         p->way.bulk_wanted = false;
         members_bulk_open(m, out, i);
@@ -314,6 +311,7 @@ int members_link_down(struct members *m, uint32_t link, uint64_t now_ms)
     m->due_ms = 0;
     p = &m->peers[l->peer];
     l->used = false;
+    members_hole_seen(m, l);
     p->n_open -= !l->closing;
     m->n_relayed -= l->relayed;
     m->n_punched -= l->punched;

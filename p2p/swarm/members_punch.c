@@ -24,13 +24,10 @@
  *   - unicast, not below PORT_MIN, where most services of third parties are;
  *   - of a private network only what is in the /24 of the one who names it;
  *   - within the budget of addresses that others name (members_budget.c);
- *   - for one that introduces us MEETS_OF_RELAY times an hour if it is of our
- *     view or a guest, all guests together MEETS_OF_GUESTS; else
- *     MEETS_OF_STRANGER, all of these together MEETS_OF_STRANGERS.
- * Where a link by a meeting is from that address already, the last two do not
- * count, and PROVEN_MAX is the limit. Who says the address is charged, not whom
- * it is said of. What is refused costs nothing. The peer that is named can use
- * up what its relay has: it asks for one meeting after the other.
+ *   - so often an hour as members_meets.c says, for the one who names it.
+ * Who says the address is charged, not whom it is said of. How a dial ended is
+ * noted at both ends, so that an address at which nobody of the run answers is
+ * dialled ever more seldom.
  */
 #include "p2p/swarm/members_internal.h"
 
@@ -40,14 +37,8 @@
 #include "p2p/swarm/reach.h"
 #include "proto/base/rng.h"
 
-#define HOUR_MS            3600000U
-#define MEETS_OF_RELAY     64
-#define MEETS_OF_STRANGER  16
-#define MEETS_OF_STRANGERS 64
-#define MEETS_OF_GUESTS    256
-#define PROVEN_MAX         256
-#define PORT_MIN           1024
-#define LASTS_MS           600000
+#define PORT_MIN 1024
+#define LASTS_MS 600000
 /* Nobody was dialled: it is tried again so much sooner. */
 #define UNDIALLED 8
 
@@ -95,16 +86,36 @@ void members_tries_over(struct members *m,
                         uint32_t least_ms,
                         uint64_t now_ms)
 {
-    bool lasted = t->lasted_at_ms != 0 && now_ms >= t->lasted_at_ms;
+    bool lasted = t->lasts_ms != 0 && t->alive_ms >= t->lasts_ms;
     uint32_t next = lasted ? 0 : t->backoff_ms * 2;
 
     t->under_way = false;
+    t->over_ms = now_ms;
     t->backoff_ms = next < least_ms              ? least_ms
                     : next < m->opt.punch_max_ms ? next
                                                  : m->opt.punch_max_ms;
     t->at_ms =
         now_ms + t->backoff_ms + rng_below(&m->rng, t->backoff_ms / 4 + 1);
-    t->lasted_at_ms = made ? t->at_ms + LASTS_MS : 0;
+    t->lasts_ms = made ? t->at_ms + LASTS_MS : 0;
+}
+
+void members_hole_seen(struct members *m, const struct members_link *l)
+{
+    struct members_tries *t = &m->peers[l->peer].way.punch;
+
+    if (l->punched && l->heard_ms > t->alive_ms) {
+        t->alive_ms = l->heard_ms;
+    }
+}
+
+/* One that is silent may still be open. */
+static void holes_seen(struct members *m, int peer)
+{
+    for (uint32_t i = 0; i < m->n_links_used; i++) {
+        if (m->links[i].used && m->links[i].peer == peer) {
+            members_hole_seen(m, &m->links[i]);
+        }
+    }
 }
 
 void members_punch_due(struct members *m,
@@ -134,7 +145,8 @@ void members_punch_due(struct members *m,
         a->dial.address = m->peers[via].address;
         a->dial.meet = true;
         w->punch.under_way = true;
-        w->dialled = false;
+        w->punch_dialled = false;
+        holes_seen(m, peer);
     }
 }
 
@@ -142,12 +154,8 @@ void members_punch_done(struct members *m, int peer, bool up, uint64_t now_ms)
 {
     struct member_way *w = &m->peers[peer].way;
     uint32_t least =
-        up || w->dialled ? m->opt.punch_ms : m->opt.punch_ms / UNDIALLED;
+        up || w->punch_dialled ? m->opt.punch_ms : m->opt.punch_ms / UNDIALLED;
 
-    if (w->dialled) {
-        members_dialled_at(m, &w->seen, up);
-    }
-    w->dialled = false;
     members_tries_over(m, &w->punch, up, least, now_ms);
 }
 
@@ -181,36 +189,6 @@ static bool is_proven(struct members *m, int peer, const struct address *a)
            memcmp(l->from.ip, a->ip, sizeof a->ip) == 0;
 }
 
-/* Of who says it. */
-static bool
-within_budget(struct members *m, int by, bool proven, const struct address *a)
-{
-    struct member *b = &m->peers[by];
-    bool ours = b->watched || b->named;
-    struct members_meets *all = b->guest ? &m->guests_meets : &m->meets;
-    struct members_calls *of_one = &b->way.meets.named;
-    uint32_t most = ours || b->guest ? MEETS_OF_RELAY : MEETS_OF_STRANGER;
-    uint32_t most_of_all = b->guest ? MEETS_OF_GUESTS : MEETS_OF_STRANGERS;
-
-    if (proven) {
-        return members_take(ours ? &b->way.meets.proven : &all->proven,
-                            PROVEN_MAX, HOUR_MS, m->now_ms);
-    }
-    if (!members_take(of_one, most, HOUR_MS, m->now_ms)) {
-        return false;
-    }
-    if (!ours && !members_take(&all->named, most_of_all, HOUR_MS, m->now_ms)) {
-        of_one->n--;
-        return false;
-    }
-    if (!members_may_dial_at(m, a)) { /* too many at once */
-        of_one->n--;
-        all->named.n -= !ours;
-        return false;
-    }
-    return true;
-}
-
 void members_on_met(struct members *m,
                     const struct event_met *met,
                     uint64_t now_ms,
@@ -224,15 +202,22 @@ void members_on_met(struct members *m,
     m->now_ms = now_ms;
     may = a != NULL && members_may_introduce(m, by, peer) &&
           members_may_name(&m->peers[by], to) &&
-          within_budget(m, by, is_proven(m, peer, to), to);
+          members_meets_take(m, by, is_proven(m, peer, to), to);
     if (a == NULL) {
         return; /* the shell gives it up after a time */
     }
     a->punch.meeting = met->meeting;
     a->punch.address = may ? *to : (struct address){0};
     m->counts.refused += !may;
-    if (may) {
-        m->peers[peer].way.seen = *to;
-        m->peers[peer].way.dialled = true;
+    if (may && met->request == REQUEST_PUNCH + (uint64_t)peer) {
+        m->peers[peer].way.punch_dialled = true;
     }
+}
+
+void members_on_punched(struct members *m,
+                        const struct event_punched *punched,
+                        uint64_t now_ms)
+{
+    m->now_ms = now_ms;
+    members_dialled_at(m, &punched->address, punched->up);
 }

@@ -21,7 +21,8 @@
 #define STEAL_MS         200  /* no slot is given up at the end before this */
 #define HASH_BYTES       32
 #define FLOOR_MAX_MS     60000
-#define LISTS_SILENT_MAX 8 /* so often the patience doubles */
+#define LOOK_MS          1000 /* so often a better way is looked for */
+#define LISTS_SILENT_MAX 8    /* so often the patience doubles */
 
 void transfer_init(struct transfer *t,
                    struct members *members,
@@ -533,6 +534,9 @@ void transfer_source(struct transfer *t,
                 .window = t->object.leaves == BUFFER_KIND_COUNT ? WINDOW_MAX
                                                                 : WINDOW_FIRST,
                 .progress_ms = now_ms,
+                .around = members_relayed(t->members, peer) ||
+                          members_punched(t->members, peer),
+                .look_ms = now_ms + LOOK_MS,
             };
             dispatch(t, now_ms, out);
             return;
@@ -742,6 +746,22 @@ static void steal(struct transfer *t, uint64_t now_ms, struct out *out)
     }
 }
 
+/* It began through a relay, or may have: since then its peer may be linked
+ * directly, or another meeting for data is due. What comes meanwhile goes on as
+ * before (p2p/uv/bulk_send.c). */
+static void look_for_way(struct transfer *t,
+                         struct transfer_source *s,
+                         uint64_t now_ms,
+                         struct out *out)
+{
+    if (s->around && now_ms >= s->look_ms &&
+        members_bulk_better(t->members, s->peer, now_ms)) {
+        s->look_ms = now_ms + LOOK_MS;
+        s->around = members_punched(t->members, s->peer);
+        members_bulk_open(t->members, out, s->peer);
+    }
+}
+
 void transfer_tick(struct transfer *t, uint64_t now_ms, struct out *out)
 {
     uint64_t limit = patience_ms(t);
@@ -750,7 +770,7 @@ void transfer_tick(struct transfer *t, uint64_t now_ms, struct out *out)
         return;
     }
     for (uint32_t i = 0; i < TRANSFER_SOURCES; i++) {
-        const struct transfer_source *s = &t->sources[i];
+        struct transfer_source *s = &t->sources[i];
         bool silent = s->n_flight > 0 && now_ms - s->progress_ms >= limit;
 
         if (s->used && (silent || !members_linked(t->members, s->peer))) {
@@ -760,6 +780,8 @@ void transfer_tick(struct transfer *t, uint64_t now_ms, struct out *out)
                     needs_leaves(t) && t->n_lists_silent < LISTS_SILENT_MAX;
             }
             end_source(t, i, now_ms + t->fetch_ms, out);
+        } else if (s->used && s->n_flight > 0) {
+            look_for_way(t, s, now_ms, out);
         }
     }
     for (uint32_t i = 0; i < TRANSFER_FLIGHTS; i++) {

@@ -57,7 +57,9 @@ struct transfer_source {
     uint32_t n_flight; /* of them not here yet */
     uint32_t piece_ms; /* the last one took so long, asking to done; 0: none */
     uint64_t progress_ms;
-    uint64_t bytes; /* that counted */
+    uint64_t bytes;   /* that counted */
+    bool around;      /* not known to come directly from its peer; */
+    uint64_t look_ms; /* then whether it may, by now */
 };
 
 struct transfer_flight {

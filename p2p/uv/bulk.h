@@ -102,6 +102,10 @@ struct bulk {
     uint64_t came_ms;
     bool carried[STREAM_COUNT];
     uint64_t carried_attempt[STREAM_COUNT]; /* the last that arrived here */
+    /* It left for another connection, where this segment came first: those
+     * before it come here. */
+    bool left[STREAM_COUNT];
+    uint32_t left_before[STREAM_COUNT];
     struct slab *writing[BULK_WRITES_MAX];
     unsigned n_writing;
     uint64_t unsent, unsent_ms; /* of `writing`; since when it is so many */

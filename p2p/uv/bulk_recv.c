@@ -184,7 +184,8 @@ static void meet(struct bulk *b)
 }
 
 /* The attempt of this frame is carried here. One of a fetch may have left a
- * relay for this connection (bulk_send.c): it does not end with that one. */
+ * relay for this connection (bulk_send.c): what is still on its way there ends
+ * with that one, and nothing else. */
 static void carry(struct bulk *b)
 {
     uint32_t stream = b->header.stream;
@@ -192,11 +193,15 @@ static void carry(struct bulk *b)
 
     DL_FOREACH(b->peer->bulks, o)
     {
-        if (bulk_moves(stream, o, b) &&
+        if (bulk_moves(stream, o, b) && o->carried[stream] &&
+            !o->left[stream] &&
             o->carried_attempt[stream] == b->header.attempt) {
-            o->carried[stream] = false;
+            o->left[stream] = true;
+            o->left_before[stream] = b->header.seg;
         }
     }
+    b->left[stream] =
+        b->left[stream] && b->carried_attempt[stream] == b->header.attempt;
     b->carried[stream] = true;
     b->carried_attempt[stream] = b->header.attempt;
 }
@@ -372,8 +377,10 @@ void bulk_recv_fail(struct shell *s,
     HASH_ITER(hh, s->bulk.posts, op, tmp)
     {
         uint32_t stream = op->key.stream;
-        bool carried = b != NULL && b->carried[stream] &&
-                       b->carried_attempt[stream] == op->key.attempt;
+        bool carried =
+            b != NULL && b->carried[stream] &&
+            b->carried_attempt[stream] == op->key.attempt &&
+            (!b->left[stream] || op->key.seg < b->left_before[stream]);
 
         if (op->peer == p && op->bulk == NULL && (last || carried)) {
             unpost(s, op);

@@ -79,6 +79,7 @@ int punch_met(struct conn *leg)
     leg->leg = LEG_MET;
     leg->meeting = ++s->n_meetings;
     e.met.meeting = leg->meeting;
+    e.met.request = leg->token == 0 ? leg->request : 0;
     e.met.peer = leg->expected;
     e.met.relay = leg->relay;
     memcpy(e.met.address.ip, met.ip, sizeof met.ip);
@@ -88,6 +89,18 @@ int punch_met(struct conn *leg)
 }
 
 /* ---- tries ------------------------------------------------------------ */
+
+/* How it ended, once. */
+static void tell_over(struct conn *leg, bool up)
+{
+    struct event e = {.type = EVENT_PUNCHED,
+                      .punched = {.address = leg->met, .up = up}};
+
+    if (leg->leg == LEG_MET && leg->met.port != 0) {
+        leg->met.port = 0;
+        shell_note(leg->shell, &e);
+    }
+}
 
 static void on_connect(uv_connect_t *req, int status)
 {
@@ -166,6 +179,7 @@ static void on_try_up(struct conn *c)
     leg->ops = &conn_ops_none;
     leg->owner = NULL;
     c->other = leg->other = NULL;
+    tell_over(leg, true);
     conn_close(leg);
     c->shell->stats.punched++;
     c->ops->on_up(c);
@@ -222,6 +236,7 @@ void punch_closed(struct conn *c)
 {
     struct conn *other = c->other;
 
+    tell_over(c, false);
     if (other == NULL) {
         return;
     }

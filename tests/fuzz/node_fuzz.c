@@ -220,10 +220,10 @@ static void link_event(struct hand *h, struct input *in)
 /* What the shell tells of probes and of connections to be carried. */
 static void relay_event(struct hand *h, struct input *in)
 {
-    static const enum event_type types[] = {EVENT_PROBED, EVENT_RELAY,
+    static const enum event_type types[] = {EVENT_PROBED,      EVENT_RELAY,
                                             EVENT_RELAY_MOVED, EVENT_MET,
-                                            EVENT_BULK_MET};
-    struct event e = {.type = types[u8(in) % 5]};
+                                            EVENT_BULK_MET,    EVENT_PUNCHED};
+    struct event e = {.type = types[u8(in) % 6]};
     uint64_t request = number(in);
     int rc = u8(in) % 2 == 0 ? 0 : -30013;
     const struct peer_id *peer = &h->puppet[u8(in) % h->n_puppets].id;
@@ -244,6 +244,11 @@ static void relay_event(struct hand *h, struct input *in)
             .meeting = request, .peer = *peer, .relay = *other};
         put_u64(e.met.address.ip + 8, token);
         e.met.address.port = (uint16_t)n_bytes;
+        e.met.request = n_bytes >> 16;
+    } else if (e.type == EVENT_PUNCHED) {
+        e.punched.up = rc == 0;
+        put_u64(e.punched.address.ip + 8, token);
+        e.punched.address.port = (uint16_t)n_bytes;
     } else if (e.type == EVENT_BULK_MET) {
         e.bulk_met = (struct event_bulk_met){*peer, rc == 0, token % 2 == 1};
     } else {

@@ -73,6 +73,15 @@ static void carry_at(struct world *w, struct carry *c, uint64_t at, bool late)
                                  .b = late});
 }
 
+/* Where the world sees a connection come from. */
+static struct address seen_at(const struct world *w, const struct carry *c)
+{
+    struct address a = w->peers[c->end].address;
+
+    a.port = (uint16_t)(20000 + c->name % 40000);
+    return a;
+}
+
 /* ---- actions ---------------------------------------------------------- */
 
 /* A connection through a relay; NULL: not allowed. */
@@ -104,6 +113,17 @@ void relay_dial(struct world *w, uint32_t peer, const struct action_dial *dial)
         c->request = dial->request;
         c->address = dial->address;
         c->meet = dial->meet;
+    }
+}
+
+/* Who dialled at that meeting hears how it ended. */
+static void tell_punched(struct world *w, const struct carry *c, bool up)
+{
+    struct event e = {.type = EVENT_PUNCHED, .punched.up = up};
+
+    if (c->dialled && same_life(w, c->end, c->life)) {
+        e.punched.address = seen_at(w, carry_of(w, c->pair));
+        world_event(w, c->end, w->now_ms, &e);
     }
 }
 
@@ -187,6 +207,7 @@ static void carry_fail(struct world *w, struct carry *c, int rc)
     if (c->state == CARRY_WAITING) {
         tell_relay(w, c);
     }
+    tell_punched(w, c, false);
     c->state = CARRY_OVER;
     if (c->token != 0 || !same_life(w, c->end, c->life)) {
         return;
@@ -273,20 +294,12 @@ void relay_free(struct world *w)
 
 /* ---- joined ----------------------------------------------------------- */
 
-/* Where the world sees a connection come from. */
-static struct address seen_at(const struct world *w, const struct carry *c)
-{
-    struct address a = w->peers[c->end].address;
-
-    a.port = (uint16_t)(20000 + c->name % 40000);
-    return a;
-}
-
 static void tell_met(struct world *w, struct carry *c, struct carry *other)
 {
     struct event e = {
         .type = EVENT_MET,
         .met = {.meeting = c->name,
+                .request = c->bulk ? 0 : c->request,
                 .peer = w->peers[other->end].identity.id,
                 .relay = w->peers[c->relay].identity.id,
                 .address = seen_at(w, other)},
@@ -336,6 +349,8 @@ static void meet(struct world *w, struct carry *x, struct carry *y)
         return; /* both wait until their time is over */
     }
     x->state = y->state = CARRY_OVER;
+    tell_punched(w, x, true);
+    tell_punched(w, y, true);
     w->stats.punched++;
     if (x->token != 0) {
         x = y;

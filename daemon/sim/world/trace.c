@@ -30,6 +30,7 @@ static const struct kind event_kind[] = {
     [EVENT_LOCAL] = {11, "local"},
     [EVENT_MET] = {12, "met"},
     [EVENT_BULK_MET] = {13, "bulk-met"},
+    [EVENT_PUNCHED] = {14, "punched"},
 };
 
 static const struct kind local_kind[] = {

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "p2p/swarm/members.h"
+#include "p2p/swarm/transfer.h"
 #include "proto/base/err.h"
 #include "proto/sign.h"
 
@@ -16,6 +17,7 @@
 #define RELAY    0 /* peers by number: a public one, */
 #define OTHER    1 /* and one behind a router, as we are; */
 #define SECOND   2 /* another public one, where a test has it */
+#define CROWD    10
 #define LINK(k)  ((uint32_t)(k) + 1)
 #define PUNCH_MS 60000U
 #define MAX_MS   3600000U
@@ -26,7 +28,8 @@ struct fixture {
     struct identity self, peer[PEERS];
     struct out out;
     uint64_t now_ms;
-    bool near; /* RELAY is in our own network */
+    bool near;  /* RELAY is in our own network */
+    bool crowd; /* from CROWD on they can be dialled, all in one network */
 };
 
 static struct address public_at(uint8_t net, uint8_t host, uint16_t port)
@@ -73,13 +76,17 @@ static void up(struct fixture *f, int who, uint32_t link, enum kind kind)
                                .request = UINT32_MAX,
                                .peer = f->peer[who].id,
                                .address = public_at((uint8_t)who, 1, 7700)};
-    bool public = who == RELAY || who == SECOND;
+    bool crowd = f->crowd && who >= CROWD;
+    bool public = who == RELAY || who == SECOND || crowd;
     struct heartbeat beat = {.reach = public ? REACH_PUBLIC : REACH_RESTRICTED,
                              .relays = public};
 
     memcpy(ev.public_key, f->peer[who].public, 32);
     if (f->near && who == RELAY) {
         ev.address = v4(192, 168, 1, 9, 7700);
+    }
+    if (crowd) {
+        ev.address = public_at(200, (uint8_t)who, 7700);
     }
     if (kind == RELAYED) {
         ev.relay = f->peer[who == RELAY ? SECOND : RELAY].id;
@@ -160,6 +167,7 @@ static const struct action_dial *meeting(const struct fixture *f)
 static bool met(struct fixture *f, int who, int by, struct address at)
 {
     struct event_met ev = {.meeting = 7,
+                           .request = (4ULL << 32) + (uint64_t)row(f, who),
                            .peer = f->peer[who].id,
                            .relay = f->peer[by].id,
                            .address = at};
@@ -478,6 +486,59 @@ static void holes_that_die_young_become_rare(void **state)
     assert_true(n >= 22 && n <= 24);
 }
 
+/* Ticks to the next meeting, in s. */
+static unsigned until_meeting(struct fixture *f)
+{
+    unsigned s = 0;
+
+    do {
+        tick(f, 1000);
+        assert_true(++s < 24 * 3600);
+    } while (meeting(f) == NULL);
+    return s;
+}
+
+/* A hole is made, lasts so long, and is gone. */
+static void hole(struct fixture *f, unsigned lasts_s)
+{
+    punch(f, ASKED);
+    for (unsigned s = 0; s < lasts_s; s++) {
+        tick(f, 1000);
+    }
+    down(f, LINK(OTHER + PEERS));
+    up(f, OTHER, LINK(OTHER), RELAYED);
+    meets(f, OTHER, true);
+}
+
+static void
+a_hole_that_died_young_counts_as_young_however_late_it_is_made_again(
+    void **state)
+{
+    struct fixture *f = fixture_new(true);
+
+    (void)state;
+    (void)until_meeting(f);
+    hole(f, 60);
+    meets(f, OTHER, false); /* nobody meets */
+    for (unsigned s = 0; s < 1800; s++) {
+        tick(f, 1000);
+    }
+    meets(f, OTHER, true);
+    assert_true(until_meeting(f) < 5);
+    hole(f, 1);
+    assert_in_range(until_meeting(f), 115, 155); /* twice PUNCH_MS */
+    hole(f, 1500); /* ten minutes and more, however late */
+    meets(f, OTHER, false);
+    for (unsigned s = 0; s < 1800; s++) {
+        tick(f, 1000);
+    }
+    meets(f, OTHER, true);
+    (void)until_meeting(f);
+    hole(f, 1);
+    assert_in_range(until_meeting(f), 55, 80);
+    free(f);
+}
+
 /* CALLED to a meeting: whether we come. */
 static bool comes(struct fixture *f, int by, int who, struct address at)
 {
@@ -592,6 +653,124 @@ static void a_liar_has_few_dials_an_hour(void **state)
     assert_int_equal(in_an_hour(f, RELAY), 16); /* another hour */
     members_guest(&f->m, row(f, RELAY), true);
     assert_int_equal(in_an_hour(f, RELAY), 64); /* a guest */
+    free(f);
+}
+
+/* It asks its relay, which is honest, for one meeting after the other. */
+static void
+one_that_meets_again_and_again_leaves_half_of_its_relays_hour(void **state)
+{
+    struct fixture *f = fixture_new(true);
+    unsigned n = 0, of_others = 0;
+
+    (void)state;
+    for (unsigned k = 0; k < 300; k++) {
+        f->now_ms += 10000;
+        n += met(f, OTHER, RELAY, v4(20, 0, 1, (uint8_t)k, 4000));
+    }
+    assert_int_equal(n, 32);
+    for (unsigned k = 0; k < 50; k++) {
+        f->now_ms += 10000;
+        of_others += met(f, OTHER, RELAY, v4(21, 0, (uint8_t)k, 1, 4000));
+    }
+    assert_int_equal(of_others, 32);
+    free(f);
+}
+
+/* Strangers that serve as relays, and lie: one machine with many keys. */
+static unsigned crowd(struct fixture *f, struct address at, bool elsewhere)
+{
+    unsigned n = 0;
+
+    f->crowd = true;
+    for (int k = CROWD; k < PEERS; k++) {
+        up(f, k, LINK(k), DIRECT);
+        meets(f, k, true);
+    }
+    for (unsigned k = 0; k < 1500; k++) {
+        f->now_ms += 2000;
+        at.port++;
+        at.ip[13] = elsewhere ? (uint8_t)(k >> 8) : at.ip[13];
+        at.ip[14] = elsewhere ? (uint8_t)k : at.ip[14];
+        n += met(f, OTHER, CROWD + (int)(k % (PEERS - CROWD)), at);
+    }
+    return n;
+}
+
+static void
+many_keys_at_one_place_leave_half_of_what_strangers_have(void **state)
+{
+    struct fixture *f;
+
+    (void)state;
+    for (int proven = 0; proven < 2; proven++) {
+        struct address at =
+            proven ? public_at(OTHER, 1, 3000) : v4(21, 0, 0, 1, 3000);
+
+        f = fixture_new(true);
+        up(f, SECOND, LINK(SECOND), DIRECT); /* an honest stranger */
+        meets(f, SECOND, true);
+        punch(f, ASKED);
+        assert_int_equal(crowd(f, at, !proven), proven ? 128 : 32);
+        for (int k = 0; k < 8; k++) {
+            f->now_ms += 10000;
+            at.port++;
+            assert_true(met(f, OTHER, SECOND, at));
+        }
+        free(f);
+    }
+}
+
+static void punched(struct fixture *f, struct address at, bool is_up)
+{
+    struct event_punched ev = {.address = at, .up = is_up};
+
+    members_on_punched(&f->m, &ev, f->now_ms);
+}
+
+/* How often an address is dialled in an hour, as whoever was called. */
+static unsigned dialled_in_an_hour(bool answers)
+{
+    struct fixture *f = fixture_new(false);
+    struct address at = v4(20, 0, 0, 1, 4000);
+    unsigned n = 0;
+
+    for (unsigned s = 0; s < 3600; s++) {
+        f->now_ms += 1000;
+        if (met(f, OTHER, RELAY, at)) {
+            n++;
+            f->now_ms += 4000;
+            punched(f, at, answers);
+        }
+    }
+    free(f);
+    return n;
+}
+
+static void
+who_is_called_dials_where_nobody_answers_ever_more_seldom(void **state)
+{
+    (void)state;
+    assert_in_range(dialled_in_an_hour(false), 5, 7);  /* 1, 2, 4, .. min */
+    assert_in_range(dialled_in_an_hour(true), 32, 40); /* all that it may */
+}
+
+/* A meeting for a link and one for data may go on at a time. */
+static void each_dial_is_noted_for_itself(void **state)
+{
+    struct fixture *f = fixture_new(true);
+    struct address link = v4(20, 0, 0, 1, 4000), bulk = v4(21, 0, 0, 1, 4000);
+
+    (void)state;
+    assert_true(met(f, OTHER, RELAY, link));
+    assert_true(met(f, OTHER, RELAY, bulk));
+    for (int k = 0; k < 2; k++) { /* twice in vain */
+        punched(f, link, false);
+    }
+    punched(f, bulk, true);
+    f->now_ms += 61000;
+    assert_false(met(f, OTHER, RELAY, link));
+    assert_true(met(f, OTHER, RELAY, bulk));
     free(f);
 }
 
@@ -760,6 +939,115 @@ static void meetings_for_data_become_rare(void **state)
     assert_true(n >= 20 && n <= 36);
 }
 
+/* The relay is full, and still introduces those whom it carries. */
+static void
+where_nothing_carries_data_a_meeting_is_due_each_minute(void **state)
+{
+    struct fixture *f = fixture_new(true);
+    struct heartbeat full = {.reach = REACH_PUBLIC};
+    unsigned n = 0, rare = 0;
+
+    (void)state;
+    punch(f, ASKED);
+    for (unsigned s = 0; s < 4 * 3600; s++) {
+        bool is_full = s >= 3 * 3600;
+        struct opened o;
+
+        f->now_ms += 1000;
+        (void)members_heard(&f->m, LINK(RELAY), f->now_ms);
+        (void)members_heard(&f->m, LINK(OTHER + PEERS), f->now_ms);
+        if (is_full) {
+            members_beat(&f->m, row(f, RELAY), &full, f->now_ms);
+        }
+        o = data(f);
+        assert_true(o.relayed != is_full);
+        if (o.met) {
+            n += is_full;
+            rare += !is_full && s >= 2 * 3600;
+            bulk_met(f, false, false);
+        }
+    }
+    assert_in_range(rare, 0, 2);
+    assert_in_range(n, 58, 61);
+    free(f);
+}
+
+/* Data was wanted once, then not for half an hour: what is known of the hole?
+ */
+static void
+a_hole_for_data_lasted_if_it_was_seen_after_ten_minutes(void **state)
+{
+    (void)state;
+    for (int seen = 0; seen < 2; seen++) {
+        struct fixture *f = fixture_new(true);
+        unsigned s = 0;
+
+        punch(f, ASKED);
+        assert_true(data(f).met);
+        bulk_met(f, true, true);
+        f->now_ms += 700000;
+        if (seen) {
+            assert_true(data(f).met);
+            bulk_met(f, true, false); /* it is there */
+        }
+        f->now_ms += 1100000;
+        assert_true(data(f).met);
+        bulk_met(f, true, true);
+        do {
+            f->now_ms += 500;
+            s++;
+        } while (!data(f).met);
+        assert_in_range(s, seen ? 14 : 29, seen ? 20 : 39); /* 7.5 s or 15 */
+        free(f);
+    }
+}
+
+/* It began through the relay of the link. */
+static void a_fetch_looks_for_a_hole_that_came_later(void **state)
+{
+    struct transfer_object o = {.buffer = BUFFER_STATE,
+                                .leaves = BUFFER_KIND_COUNT,
+                                .total = 1000,
+                                .piece = 100,
+                                .part = 100,
+                                .sources = 1};
+    struct fixture *f = fixture_new(true);
+    struct transfer *t = calloc(1, sizeof *t);
+    unsigned opened = 0;
+
+    (void)state;
+    assert_non_null(t);
+    transfer_init(t, &f->m, 3600000, 1000);
+    clear(f);
+    assert_true(transfer_start(t, &o, f->now_ms, &f->out));
+    transfer_source(t, row(f, OTHER), f->now_ms, &f->out);
+    assert_false(action(f, ACTION_BULK_OPEN)->bulk_open.meet);
+    clear(f);
+    for (unsigned s = 0; s < 100; s++) { /* as long as there is no hole */
+        f->now_ms += 1000;
+        transfer_tick(t, f->now_ms, &f->out);
+        assert_null(action(f, ACTION_BULK_OPEN));
+    }
+    punch(f, ASKED);
+    for (unsigned s = 0; s < 1000; s++) {
+        f->now_ms += 1000;
+        f->m.now_ms = f->now_ms;
+        (void)members_heard(&f->m, LINK(OTHER + PEERS), f->now_ms);
+        clear(f);
+        transfer_tick(t, f->now_ms, &f->out);
+        for (uint32_t i = 0; i < f->out.n; i++) {
+            if (f->out.action[i].type == ACTION_BULK_OPEN &&
+                f->out.action[i].bulk_open.meet) {
+                opened++;
+                bulk_met(f, false, false); /* in vain */
+            }
+        }
+    }
+    assert_in_range(opened, 5, 8); /* 0, 7.5, 22.5 .. s */
+    free(t);
+    free(f);
+}
+
 static void a_relay_that_is_gone_is_asked_for_nothing(void **state)
 {
     struct fixture *f = fixture_new(true);
@@ -840,7 +1128,7 @@ static void where_a_hole_comes_from_is_dialled_often(void **state)
     for (int k = 0; k < 1000; k++) {
         n += met(f, OTHER, RELAY, public_at(OTHER, 1, (uint16_t)(3000 + k)));
     }
-    assert_int_equal(n, 256); /* in an hour */
+    assert_int_equal(n, 128); /* in an hour: half of what its relay has */
     assert_true(met(f, OTHER, RELAY, public_at(OTHER, 2, 3000)));
     f->now_ms += HOUR_MS;
     assert_true(met(f, OTHER, RELAY, public_at(OTHER, 1, 3000)));
@@ -863,15 +1151,23 @@ int main(void)
         T(nobody_dials_a_relay_that_is_reached_through_another),
         T(meetings_in_vain_become_rare),
         T(holes_that_die_young_become_rare),
+        T(a_hole_that_died_young_counts_as_young_however_late_it_is_made_again),
         T(who_is_called_comes_for_a_peer_that_it_is_linked_to),
         T(only_the_relay_of_a_link_or_one_that_serves_introduces),
         T(a_relay_names_no_address_that_may_be_anybodys),
         T(a_liar_has_few_dials_an_hour),
+        T(one_that_meets_again_and_again_leaves_half_of_its_relays_hour),
+        T(many_keys_at_one_place_leave_half_of_what_strangers_have),
+        T(who_is_called_dials_where_nobody_answers_ever_more_seldom),
+        T(each_dial_is_noted_for_itself),
         T(a_dial_that_is_refused_for_now_costs_nothing),
         T(who_says_an_address_is_charged_for_it),
         T(many_liars_have_few_dials_an_hour_together),
         T(data_is_carried_while_the_two_meet_for_it),
         T(meetings_for_data_become_rare),
+        T(where_nothing_carries_data_a_meeting_is_due_each_minute),
+        T(a_hole_for_data_lasted_if_it_was_seen_after_ten_minutes),
+        T(a_fetch_looks_for_a_hole_that_came_later),
         T(a_relay_that_is_gone_is_asked_for_nothing),
         T(a_relay_that_does_not_hear_the_peer_is_passed_over),
         T(where_a_hole_comes_from_is_dialled_often),

@@ -142,6 +142,17 @@ static void punch(struct node *n, const struct event_met *met, uint16_t port)
     act->punch.address = port == 0 ? (struct address){0} : loopback(port);
 }
 
+/* Its only dial at a meeting is over. */
+static void ended(struct trio *t, struct node *n, bool up, uint16_t port)
+{
+    const struct event_punched *e;
+
+    RUN_UNTIL(&t->loop, n->toy.counts[EVENT_PUNCHED] == 1);
+    e = &node_event(n, EVENT_PUNCHED, 0)->event.punched;
+    assert_int_equal(e->up, up);
+    assert_int_equal(e->address.port, port);
+}
+
 static void each_is_told_where_the_relay_sees_the_other(void **state)
 {
     struct trio t;
@@ -165,6 +176,8 @@ static void each_is_told_where_the_relay_sees_the_other(void **state)
     assert_int_equal(node_stats(&t.r).half_open, 0);
     assert_int_equal(node_stats(&t.r).pipes, 0);
     assert_int_equal(node_stats(&t.a).conns + node_stats(&t.b).conns, 0);
+    assert_int_equal(t.a.toy.counts[EVENT_PUNCHED],
+                     0); /* nothing was dialled */
     trio_close(&t);
 }
 
@@ -203,6 +216,10 @@ static void two_that_dial_at_once_have_a_direct_link(void **state)
     assert_int_equal(node_stats(&t.a).conns, 1);
     assert_int_equal(node_stats(&t.b).conns, 1);
     assert_int_equal(node_stats(&t.a).punched + node_stats(&t.b).punched, 2);
+    assert_int_equal(m.a.request, 77);
+    assert_int_equal(m.b.request, 0); /* it was called */
+    ended(&t, &t.a, true, h.port[0]);
+    ended(&t, &t.b, true, h.port[1]);
     assert_int_equal(node_stats(&t.a).half_open, 0);
     assert_int_equal(node_stats(&t.b).half_open, 0);
     trio_close(&t);
@@ -282,7 +299,10 @@ static void a_refused_end_tries_again_and_then_gives_up(void **state)
         UV_ECONNREFUSED);
     assert_int_equal(
         node_event(&t.a, EVENT_DIAL_FAILED, 0)->event.dial_failed.request, 77);
-    trio_close(&t); /* while b waits for its core */
+    ended(&t, &t.a, false, 1);
+    punch(&t.b, &m.b, 1); /* nor there */
+    ended(&t, &t.b, false, 1);
+    trio_close(&t);
 }
 
 static void a_meeting_ends_in_time_whatever_the_cores_do(void **state)
@@ -501,6 +521,42 @@ static void a_fetch_moves_from_a_relay_to_a_hole(void **state)
     hole_close(&h);
 }
 
+/* One piece is still on the pipe, behind what nobody has asked for. */
+static void a_piece_on_a_pipe_that_ends_is_missed_at_once(void **state)
+{
+    struct action *act;
+    struct hole h;
+    struct trio t;
+
+    (void)state;
+    hole_open(&h);
+    meeting_open(&t, 30000);
+    paint(&t.a);
+    (void)pipe_up(&t);
+    fetch(&t, 0);
+    RUN_UNTIL(&t.loop, done(&t.a, 0) == 1 && done(&t.b, 0) == 1);
+    give(&t.a, &t.b, 9, 0, PIECE); /* of the exchange */
+    RUN_UNTIL(&t.loop, node_stats(&t.b).paused == 1);
+    fetch(&t, 1);
+    RUN_UNTIL(&t.loop, done(&t.a, 0) == 3); /* on the pipe */
+    hole_up(&t, &h);
+    post(&t.b, &t.a, 5, 3, PIECE);
+    last_is_of_a_fetch(&t.b);
+    fetch(&t, 2);
+    RUN_UNTIL(&t.loop, done(&t.b, 0) == 2); /* over the hole */
+    act = node_act(&t.b, ACTION_CANCEL);
+    act->cancel.stream = STREAM_RING;
+    act->cancel.attempt = 0;
+    RUN_UNTIL(&t.loop, t.b.toy.counts[EVENT_SEG_DONE] == 3);
+    assert_int_equal(done(&t.b, LOCO_ECANCELED), 1);
+    assert_int_equal(node_stats(&t.b).bulks, 1);
+    give(&t.a, &t.b, 5, 3, PIECE); /* what the hole carries goes on */
+    last_is_of_a_fetch(&t.a);
+    RUN_UNTIL(&t.loop, done(&t.b, 0) == 3);
+    trio_close(&t);
+    hole_close(&h);
+}
+
 /* Where a router nearby refuses at once, they last for a while. */
 static void tries_come_ever_more_slowly(void **state)
 {
@@ -548,6 +604,7 @@ int main(void)
         cmocka_unit_test(who_waits_is_told_when_the_last_way_has_failed),
         cmocka_unit_test(a_hole_is_used_before_a_relay_whichever_is_younger),
         cmocka_unit_test(a_fetch_moves_from_a_relay_to_a_hole),
+        cmocka_unit_test(a_piece_on_a_pipe_that_ends_is_missed_at_once),
         cmocka_unit_test(tries_come_ever_more_slowly),
         cmocka_unit_test(a_meeting_is_no_pipe),
     };
