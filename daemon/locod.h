@@ -62,7 +62,8 @@ struct daemon {
     uint64_t ended_ms;  /* since when the run has ended; 0: it has not */
     uint64_t looped_ms; /* when a training loop was here, or none was missed */
 
-    int lock_fd, identity_fd; /* held until the process ends */
+    char program[FILE_PATH_MAX]; /* its file; "": not known */
+    int lock_fd, identity_fd;    /* held until the process ends */
     struct identity identity;
     struct signer signer;
     struct hash32 run_id;
@@ -153,9 +154,12 @@ int on_set(void *data,
            const char *value,
            char errmsg[ERRMSG_SIZE]);
 
-/* daemon/restart.c; returns only where nothing could be started, with an exit
- * code after a sentence. Everything but the lock is closed. */
-int start_again(char **argv, int lock_fd);
+/* daemon/restart.c. The file of this program; "": not known. Early: what has
+ * taken its name since is another one. */
+void find_program(char out[FILE_PATH_MAX]);
+/* Returns only where nothing could be started, with an exit code after a
+ * sentence. Everything but the lock is closed. */
+int start_again(const char *program, char **argv, int lock_fd);
 
 /* daemon/main.c. SIGTERM and SIGINT end the first process of a container, for
  * which the kernel has no default, also where the loop does not handle them. */

@@ -120,6 +120,7 @@ void end_on_signals(void)
 int main(int argc, char **argv)
 {
     struct daemon *d = calloc(1, sizeof *d);
+    char program[FILE_PATH_MAX];
     bool again;
     int rv, lock_fd;
 
@@ -135,6 +136,8 @@ int main(int argc, char **argv)
     end_on_signals();
     d->argc = argc;
     d->argv = argv;
+    find_program(program);
+    memcpy(d->program, program, sizeof program);
     (void)signal(SIGBUS, on_bus);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* before there are threads */
     rv = configure(d, argc, argv);
@@ -168,5 +171,5 @@ int main(int argc, char **argv)
     free(d->manifest);
     lock_fd = d->lock_fd;
     free(d);
-    return again ? start_again(argv, lock_fd) : rv;
+    return again ? start_again(program, argv, lock_fd) : rv;
 }

@@ -28,25 +28,29 @@ static void cut_gone(char *path)
     }
 }
 
+void find_program(char out[FILE_PATH_MAX])
+{
+    ssize_t len = readlink("/proc/self/exe", out, FILE_PATH_MAX - 1);
+
+    out[len < 0 ? 0 : len] = '\0';
+    cut_gone(out);
+}
+
 /* PREFIX/lib/loco-VERSION-SUM/bin/locod -> PREFIX/lib/loco/bin/locod, the link
  * that install.sh turns to the version in use. False: not installed so. */
-static bool in_use(char path[FILE_PATH_MAX])
+static bool in_use(const char *program, char path[FILE_PATH_MAX])
 {
     static const char end[] = "/bin/locod";
-    ssize_t len = readlink("/proc/self/exe", path, FILE_PATH_MAX - 1);
+    size_t len = strlen(program);
     char *tree;
 
-    if (len <= 0) {
+    if (len < sizeof end ||
+        strcmp(program + len - (sizeof end - 1), end) != 0) {
         return false;
     }
+    len -= sizeof end - 1;
+    memcpy(path, program, len);
     path[len] = '\0';
-    cut_gone(path);
-    len = (ssize_t)strlen(path);
-    if ((size_t)len < sizeof end ||
-        strcmp(path + len - (sizeof end - 1), end) != 0) {
-        return false;
-    }
-    path[len - ((ssize_t)sizeof end - 1)] = '\0';
     tree = strrchr(path, '/');
     if (tree == NULL || strncmp(tree, "/loco-", 6) != 0) {
         return false;
@@ -56,23 +60,10 @@ static bool in_use(char path[FILE_PATH_MAX])
     return access(path, X_OK) == 0;
 }
 
-/* Where argv[0] or this program's file is by now; an upgrade by a package may
- * have put another one there. No search in PATH: the shell that would run what
- * is no program ends in silence. */
-static void its_place(const char *name, char path[FILE_PATH_MAX])
-{
-    ssize_t len = readlink("/proc/self/exe", path, FILE_PATH_MAX - 1);
-
-    path[len < 0 ? 0 : len] = '\0';
-    cut_gone(path);
-    if (strchr(name, '/') != NULL) {
-        (void)snprintf(path, FILE_PATH_MAX, "%s", name);
-    }
-}
-
-int start_again(char **argv, int lock_fd)
+int start_again(const char *program, char **argv, int lock_fd)
 {
     char path[FILE_PATH_MAX];
+    const char *its_place;
     sigset_t both;
 
     /* close_all() has blocked them; one that came meanwhile ends us here. The
@@ -86,13 +77,16 @@ int start_again(char **argv, int lock_fd)
     (void)sigprocmask(SIG_UNBLOCK, &both, NULL);
     log_info("main", "starting again");
     write_lock(lock_fd, STATE_DIR_LOCK_AGAIN);
-    if (in_use(path)) {
+    if (in_use(program, path)) {
         (void)execv(path, argv);
         log_error("main", "start %s: %s", path, strerror(errno));
     }
-    its_place(argv[0], path);
-    (void)execv(path, argv);
-    log_error("main", "start %s: %s; going on as the old program", path,
+    /* Where argv[0] or this program's file is by now; an upgrade by a package
+     * may have put another one there. No search in PATH: the shell that would
+     * run what is no program ends in silence. */
+    its_place = strchr(argv[0], '/') != NULL ? argv[0] : program;
+    (void)execv(its_place, argv);
+    log_error("main", "start %s: %s; going on as the old program", its_place,
               strerror(errno));
     (void)execv("/proc/self/exe", argv);
     return complain(TROUBLE_SYSTEM, "cannot start again: %s", strerror(errno));

@@ -29,12 +29,39 @@ int state_path(const struct daemon *d, const char *name, char *out)
 
 void write_lock(int fd, const char *word)
 {
-    char text[64];
-    int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), word);
+    char text[STATE_DIR_LOCK_HEAD + 1], head[STATE_DIR_LOCK_HEAD];
 
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) {
+    (void)snprintf(head, sizeof head, "%ld %s", (long)getpid(), word);
+    (void)snprintf(text, sizeof text, "%-*s\n", STATE_DIR_LOCK_HEAD - 1, head);
+    if (pwrite(fd, text, STATE_DIR_LOCK_HEAD, 0) != STATE_DIR_LOCK_HEAD) {
         log_warn("main", "cannot write the lock file: %s", strerror(errno));
     }
+}
+
+/* A whole text with its NUL behind what is there: how much that is then; 0: not
+ * written. */
+static off_t add_text(int fd, off_t at, const char *text)
+{
+    ssize_t len = (ssize_t)strlen(text) + 1;
+
+    return at > 0 && pwrite(fd, text, (size_t)len, at) == len ? at + len : 0;
+}
+
+/* What this process runs, then who it is: nobody reads a part of it as all. */
+static void fill_lock(const struct daemon *d)
+{
+    off_t at = ftruncate(d->lock_fd, 0) == 0 ? STATE_DIR_LOCK_HEAD : 0;
+
+    if (d->program[0] != '\0') {
+        at = add_text(d->lock_fd, at, d->program);
+        for (int i = 0; i < d->argc; i++) {
+            at = add_text(d->lock_fd, at, d->argv[i]);
+        }
+    }
+    if (at == 0 && ftruncate(d->lock_fd, 0) != 0) {
+        log_warn("main", "cannot write the lock file: %s", strerror(errno));
+    }
+    write_lock(d->lock_fd, LOCO_VERSION);
 }
 
 int lock_state(struct daemon *d)
@@ -64,7 +91,7 @@ int lock_state(struct daemon *d)
                         "stop that one, or give this one its own with --state",
                         d->config.state);
     }
-    write_lock(d->lock_fd, LOCO_VERSION);
+    fill_lock(d);
     return 0;
 }
 

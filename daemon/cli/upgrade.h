@@ -130,6 +130,10 @@ int upgrade_put(const struct upgrade *u,
 struct upgrade_look upgrade_look_at(const char *state);
 /* /proc/PID/name, with a NUL behind; its bytes. */
 size_t upgrade_read_proc(pid_t pid, const char *name, char *out, size_t size);
+/* What the daemon of that state directory wrote of itself: its program's file
+ * and its arguments, a NUL behind each, and one more; their bytes. 0: nothing,
+ * or it does not fit. */
+size_t upgrade_told(const char *state, char *out, size_t size);
 /* That process, so that it is known again: pid, began, boot. */
 void upgrade_mark(struct upgrade_process *p, pid_t pid);
 /* POST to the daemon. LOCO_ENOENT: none runs; LOCO_EIO: it does not answer. */

@@ -131,6 +131,23 @@ static pid_t written_in(const char *state, char word[UPGRADE_WORD_MAX])
     return pid > 0 && pid < INT32_MAX ? (pid_t)pid : 0;
 }
 
+size_t upgrade_told(const char *state, char *out, size_t size)
+{
+    char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE];
+    size_t n;
+
+    if (file_path_join(path, state, STATE_DIR_LOCK, errmsg) != 0) {
+        return 0;
+    }
+    n = read_start(path, out, size);
+    if (n <= STATE_DIR_LOCK_HEAD) {
+        return 0; /* one of a version before */
+    }
+    n -= STATE_DIR_LOCK_HEAD;
+    memmove(out, out + STATE_DIR_LOCK_HEAD, n + 1);
+    return n;
+}
+
 static pid_t holder(const char *state)
 {
     char path[FILE_PATH_MAX], errmsg[ERRMSG_SIZE], word[UPGRADE_WORD_MAX];

@@ -176,11 +176,37 @@ static void look_environment(pid_t pid)
     }
 }
 
+/* Its program and arguments, as it wrote them: in an emulator (qemu-user) /proc
+ * tells those of the emulator. Of one of a version before, as /proc tells.
+ * False: too long. */
+static bool look_program(const char *state, struct upgrade_process *p)
+{
+    static char told[FILE_PATH_MAX + sizeof p->args];
+    size_t len = upgrade_told(state, told, sizeof told), first;
+
+    if (len > 0) {
+        first = strlen(told) + 1;
+        len -= first < len ? first : len;
+        (void)snprintf(p->program, sizeof p->program, "%.*s", FILE_PATH_MAX - 1,
+                       told);
+        len = len < sizeof p->args ? len : sizeof p->args - 1;
+        memcpy(p->args, told + first, len);
+        p->args[len] = '\0';
+    } else {
+        link_of(p->pid, "exe", p->program);
+        len = upgrade_read_proc(p->pid, "cmdline", p->args, sizeof p->args);
+    }
+    for (size_t at = 0; at < len && p->n_args < UPGRADE_ARGS_MAX;
+         at += strlen(p->args + at) + 1) {
+        p->arg[p->n_args++] = p->args + at;
+    }
+    return len + 1 < sizeof p->args && p->n_args < UPGRADE_ARGS_MAX;
+}
+
 int upgrade_look_how(struct upgrade *u)
 {
     struct upgrade_process *p = &u->memory.process;
     struct upgrade_look l = upgrade_look_at(u->state);
-    size_t len;
 
     memset(p, 0, sizeof *p);
     if (l.answers) { /* else what it said before holds */
@@ -191,18 +217,12 @@ int upgrade_look_how(struct upgrade *u)
         return CLI_GO;
     }
     upgrade_mark(p, l.pid);
-    len = upgrade_read_proc(l.pid, "cmdline", p->args, sizeof p->args);
-    for (size_t at = 0; at < len && p->n_args < UPGRADE_ARGS_MAX;
-         at += strlen(p->args + at) + 1) {
-        p->arg[p->n_args++] = p->args + at;
-    }
-    if (len + 1 >= sizeof p->args || p->n_args == UPGRADE_ARGS_MAX) {
+    if (!look_program(u->state, p)) {
         return cli_fail(TROUBLE_UPGRADE,
                         "upgrade: the daemon of %s has a very long command "
                         "line: put its settings into locod.yaml",
                         u->state);
     }
-    link_of(l.pid, "exe", p->program);
     link_of(l.pid, "cwd", p->cwd);
     look_log(p);
     look_environment(l.pid);

@@ -2,8 +2,11 @@
  *
  *   identity.key     this peer's Ed25519 key, mode 0600
  *   lock             held by the daemon that runs on this directory, which
- *                    writes its process id and a word: its version; "again",
- *                    about to become another program; "ending", told to end
+ *                    writes STATE_DIR_LOCK_HEAD bytes: its process id, a word
+ *                    (its version; "again", about to become another program;
+ *                    "ending", told to end), blanks and a newline; then its
+ *                    program's file and its arguments, a NUL behind each. In
+ *                    an emulator /proc tells neither of these two
  *   control          where that daemon listens for commands: "HOST:PORT" or
  *                    "unix:PATH" and a newline; removed at a clean exit
  *   control.tokens   who may ask it from other machines, mode 0600
@@ -40,6 +43,7 @@
 
 #define STATE_DIR_KEY         "identity.key"
 #define STATE_DIR_LOCK        "lock"
+#define STATE_DIR_LOCK_HEAD   64
 #define STATE_DIR_LOCK_AGAIN  "again"
 #define STATE_DIR_LOCK_ENDING "ending"
 #define STATE_DIR_CONTROL     "control"

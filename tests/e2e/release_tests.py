@@ -325,6 +325,53 @@ def goes_back():
         check(here.says() == next_version(8) and not second.status(), said)
 
 
+@test("loco upgrade: a daemon in an emulator, of which /proc tells the emulator's "
+      "program, is upgraded and goes back like any other", 300)
+def emulated():
+    emulator = shutil.which(f"qemu-{ARCH}") or shutil.which(f"qemu-{ARCH}-static")
+    if not emulator:
+        raise Skipped(f"qemu-{ARCH} (qemu-user) is not installed")
+    with Swarm(peers=2, rounds=100000) as s, contextlib.ExitStack() as stack:
+        publisher = Publisher(s.dir)
+        here = Installed(s.dir)
+        first = s.peer().start("--run", s.yaml, *PACED).wait_up()
+        second = s.peer()
+        starts = s.path("starts")
+        with open(starts, "w", encoding="ascii") as f:
+            f.write(f'#!/bin/sh\nexec {emulator} {here.locod} "$@"\n')
+        os.chmod(starts, 0o755)
+        second.start("--join", s.uri(), *PACED, program=starts).wait_up()
+        stack.callback(end, second)
+        was = second.wait_status(lambda t: t["peers_in_round"] == 2, "both")
+        told = os.readlink(f"/proc/{was['pid']}/exe")
+        check(os.path.basename(told).startswith("qemu-"), told)
+        words = ("--list", publisher.path(), "--key", publisher.key, "--yes")
+        release(publisher.folder, next_version(1),
+                locod=ENDS.replace("%s", next_version(1)))
+        publisher.publish()
+        said = here.upgrade(second.state, *words, code=1)
+        check("did not come up, and the version before is in use" in said, said)
+        status_of(second, lambda t: t["version"] == version() and
+                  t["peers_in_round"] == 2, "the version before")
+        end(second)
+        wait_for(lambda: not second.status(), "it is gone")
+        second.start("--join", s.uri(), *PACED, program=starts).wait_up()
+        was = second.wait_status(lambda t: t["peers_in_round"] == 2, "both")
+        told = os.readlink(f"/proc/{was['pid']}/exe")
+        check(os.path.basename(told).startswith("qemu-"), told)
+        release(publisher.folder, next_version(2))
+        publisher.publish()
+        here.upgrade(second.state, *words)
+        now = second.status()
+        check((now["version"], now["pid"]) == (next_version(2), was["pid"]), now)
+        first.wait_status(lambda t: t["peers_in_round"] == 2, "both")
+        here.upgrade(second.state, "--back")
+        second.wait_status(lambda t: t["version"] == version() and
+                           t["peers_in_round"] == 2, "the version before")
+        second.drain()
+        first.drain()
+
+
 @test("loco upgrade believes no address that a killed daemon left behind, and a "
       "daemon that is to stop does not start again", 120)
 def nobody_there():
