@@ -240,9 +240,9 @@ sweep() {
 undo() {
     status=$?
     trap - EXIT
+    trap '' INT TERM HUP
     [ -z "$work" ] || rm -rf "$work"
-    # A signal may have come right behind the switch.
-    if [ "$switched" = no ] && { [ -z "$tree" ] || [ "$(readlink "$lib/loco")" != "$tree" ]; }; then
+    if [ "$switched" = no ]; then
         [ -z "$tree" ] || rm -rf "${lib:?}/$tree"
         rm -f "$lib/.loco.new"
         printf '%s' "$made" | drop_folders
@@ -256,8 +256,6 @@ install_file() {
     tree=
     switched=no
     trap undo EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM HUP
     # What is checked is what is unpacked, also if somebody writes there.
     work=$(mktemp -d) || die "mktemp makes no folder; is the disk full?"
     bytes=$work/file
@@ -302,6 +300,7 @@ install_file() {
     printf '%s' "$last" >"$lib/$tree/before"
     use_tree
     sweep "$tree" "$last"
+    settle
     next_step
 }
 
@@ -310,10 +309,20 @@ reload_units() {
     systemctl --user daemon-reload >/dev/null 2>&1 || true
 }
 
+# What may take a while: Ctrl-C ends it again, and nothing is missing then.
+settle() {
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    reload_units
+    sync -f "$lib" 2>/dev/null || sync
+}
+
 # From $old to $tree. After the one step in which the version changes, nothing
-# that fails takes it back: it is told.
+# that fails takes it back: it is told. From that step on no signal ends this
+# script, nor the programs that it runs, until all names are those of $tree.
 use_tree() {
     sync -f "$lib/$tree" 2>/dev/null || sync # no link to what a power cut may empty
+    trap '' INT TERM HUP
     rm -f "$lib/.loco.new"
     ln -s "$tree" "$lib/.loco.new"
     mv -T -f "$lib/.loco.new" "$lib/loco"
@@ -326,8 +335,6 @@ use_tree() {
     for unit in $(units "$tree"); do
         use_unit "share/systemd/user/$unit" || say "not written: $prefix/share/systemd/user/$unit"
     done
-    reload_units
-    sync -f "$lib" 2>/dev/null || sync
     [ -n "$old" ] || return 0
     # A name that this version does not have.
     sed -n -e 's/^link //p' -e 's/^unit //p' "$lib/$old/installed" | while read -r path; do
@@ -366,6 +373,7 @@ go_back() {
     fi
     use_tree
     sweep "$tree" "$(before "$tree")"
+    settle
     say "loco $(sed -n 's/^version //p' "$lib/$tree/ABOUT") is in use again, from $lib/$tree; a locod that runs stays as it is until it is started again."
 }
 
@@ -477,6 +485,8 @@ main() {
         ;;
     esac
     lib=$prefix/lib
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
     if [ $action != install ]; then
         [ -z "$file$want$key" ] || usage_error "--$action goes with --prefix only"
         case $action in

@@ -29,6 +29,7 @@ import doctor_tests  # noqa: E402, F401
 import eval_tests  # noqa: E402, F401
 import identity_tests  # noqa: E402, F401
 import init_tests  # noqa: E402, F401
+import install_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401
 import lease_tests  # noqa: E402, F401
 import loop_tests  # noqa: E402, F401
