@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -115,6 +116,27 @@ static void print_stage(const json_t *s)
     (void)putchar('\n');
 }
 
+/* A row of its own, however narrow the terminal is: it is drawn over. */
+static void print_silence(const struct top *t, const struct watched *r)
+{
+    char text[sizeof r->trouble + 160], silence[48];
+    struct winsize w;
+    size_t columns = 80;
+    uint64_t silent_s = (monotonic_ms() - r->heard_ms) / 1000;
+
+    if (ioctl(1, TIOCGWINSZ, &w) == 0 && w.ws_col > 20) {
+        columns = w.ws_col;
+    }
+    (void)snprintf(silence, sizeof silence, "no answer for %llu s",
+                   (unsigned long long)silent_s);
+    (void)snprintf(text, sizeof text, "  %.40s: %s%s%s", r->label,
+                   r->status != NULL ? silence
+                   : t->named        ? "no answer yet"
+                                     : "starting",
+                   r->trouble[0] != '\0' ? ": " : "", r->trouble);
+    (void)printf("%.*s\n", (int)columns - 1, text);
+}
+
 static void print_rows(const struct top *t, bool one_run)
 {
     uint64_t now = monotonic_ms();
@@ -125,14 +147,8 @@ static void print_rows(const struct top *t, bool one_run)
         const json_t *o = r->status;
         char bytes[24];
 
-        if (o == NULL) {
-            (void)printf("  %.40s: %s\n", label,
-                         t->named ? "no answer yet" : "starting");
-            continue;
-        }
-        if (now >= r->heard_ms + TOP_SILENT_MS) {
-            (void)printf("  %.40s: no answer for %llu s\n", label,
-                         (unsigned long long)(now - r->heard_ms) / 1000);
+        if (o == NULL || now >= r->heard_ms + TOP_SILENT_MS) {
+            print_silence(t, r);
             continue;
         }
         if (t->named) {
@@ -162,6 +178,10 @@ static void draw(struct top *t, bool last)
         }
         if (watch_n(t->watch) == 1 && first->status != NULL) {
             t->n_drawn = top_live_draw(&first->daemon, first->status);
+            if (now >= first->heard_ms + TOP_SILENT_MS) {
+                print_silence(t, first);
+                t->n_drawn++;
+            }
             (void)fflush(stdout);
             return;
         }
@@ -233,11 +253,12 @@ static int watch(struct top *t, bool until_finished, uint64_t patience_ms)
         }
         lost = silent(t, patience_ms, until_finished);
         if (lost != NULL) {
-            return cli_fail(TROUBLE_NO_DAEMON,
-                            "top: the daemon of %s has not answered for %llu "
-                            "s",
-                            lost->label,
-                            (unsigned long long)(patience_ms / 1000));
+            return cli_fail(
+                TROUBLE_NO_DAEMON,
+                "top: the daemon of %s has not answered for %llu "
+                "s%s%s",
+                lost->label, (unsigned long long)(patience_ms / 1000),
+                lost->trouble[0] != '\0' ? ": " : "", lost->trouble);
         }
         listen_ms(t, TOP_PERIOD_MS, false);
     }

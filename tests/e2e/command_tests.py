@@ -7,6 +7,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -352,12 +353,26 @@ def top_machines():
             t.until(mark)
         r.peers[0].kill()
         t.until(f"{at[1]}: no answer for ")
+        t.until(f" s: no daemon answers at {at[1]}")
         os.kill(t.pid, signal.SIGINT)
         t.end()
         # A word is an address, too; without its token nothing is shown.
         done = run(LOCO, "top", at[0], "--patience", "2", code=6)
-        check(f"the daemon of {at[0]} has not answered" in done.stderr,
-              done.stderr)
+        check(f"the daemon of {at[0]} has not answered" in done.stderr and
+              "HTTP 401" in done.stderr, done.stderr)
+        t = Terminal(LOCO, "top", at[0], at[1])
+        t.until(f"{at[0]}: no answer yet: {at[0]}/api/v1/status: HTTP 401")
+        t.until(f"{at[1]}: no answer yet: no daemon answers at {at[1]}")
+        os.kill(t.pid, signal.SIGINT)
+        t.end()
+        with socket.socket() as mute: # it takes the question, and is silent
+            mute.bind(("127.0.0.1", 0))
+            mute.listen(8)
+            silent = f"127.0.0.1:{mute.getsockname()[1]}"
+            t = Terminal(LOCO, "top", silent)
+            t.until(f"{silent}: no answer yet: {silent}: Timeout was reached")
+            os.kill(t.pid, signal.SIGINT)
+            t.end()
         with open(names, "a", encoding="ascii") as f:
             f.write("one two three\n")
         done = run(LOCO, "top", "--machines", names, code=2)
