@@ -94,6 +94,10 @@
 #define MANIFEST_NAME_MAX   64
 /* Elements of a model that is a list of tensors: 4 TB as fp32. */
 #define MANIFEST_PARAMS_MAX 1000000000000ULL
+/* Bytes, and tokens, of all shards together. */
+#define MANIFEST_SUM_MAX 1000000000000000000ULL
+/* Tokens of one forward pass: what it takes of memory is counted in 64 bits. */
+#define MANIFEST_PASS_MAX (1U << 26)
 /* Bytes of its layout: as of the header of a safetensors file. */
 #define MANIFEST_LAYOUT_MAX (16U << 20)
 /* MANIFEST_SHARDS_MAX * (4 URLs + name + hash + numbers) = 0.6 MB, rounded. */

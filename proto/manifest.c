@@ -254,12 +254,21 @@ static int check_data(const struct manifest *m, char *errmsg)
     bool byte = strcmp(data->tokenizer, "byte") == 0;
     const struct manifest_shard *tokenizer = NULL;
     uint32_t n_train = 0, n_text = 0;
+    uint64_t bytes = 0, tokens = 0;
 
     for (uint32_t i = 0; i < data->n_shards; i++) {
         int rv = check_shard(m, i, errmsg);
 
         if (rv != 0) {
             return rv;
+        }
+        /* Else the sum could wrap, and what people agree to would be small. */
+        bytes += data->shards[i].bytes;
+        tokens += data->shards[i].tokens;
+        if (bytes > MANIFEST_SUM_MAX || tokens > MANIFEST_SUM_MAX) {
+            return errmsg_invalid(errmsg,
+                                  "data.shards: have more than 10^18 bytes or "
+                                  "tokens together");
         }
         if (manifest_is_tokenizer(data, i)) {
             tokenizer = &data->shards[i];

@@ -52,8 +52,10 @@ static void estimate_traffic(struct terms *t)
     t->step_s = run_step_s(m, t->needs.parameters);
     t->round_s = run_round_s(m, &t->needs, t->step_s, t->line);
     if (t->round_s > 0) {
-        t->day_bytes = (uint64_t)((double)t->needs.round_bytes * t->open *
-                                  JOIN_DAY_S / t->round_s);
+        double day =
+            (double)t->needs.round_bytes * t->open * JOIN_DAY_S / t->round_s;
+
+        t->day_bytes = day < 1e18 ? (uint64_t)day : (uint64_t)1e18;
     }
 }
 

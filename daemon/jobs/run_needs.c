@@ -105,6 +105,12 @@ uint32_t run_pipe_slots(uint32_t stages)
     return n < LLAMA_SLOTS_MAX ? n : LLAMA_SLOTS_MAX;
 }
 
+/* A figure that an author may make as large as it likes. */
+static uint64_t bounded(double bytes)
+{
+    return bytes < 1e18 ? (uint64_t)bytes : (uint64_t)1e18;
+}
+
 /* Wire bytes of all rounds of a cycle, in sync.period steps on average. */
 static uint64_t
 wire_bytes(const struct layout *l, const struct codec *codec, uint32_t period)
@@ -114,7 +120,7 @@ wire_bytes(const struct layout *l, const struct codec *codec, uint32_t period)
     for (uint32_t i = 1; i <= l->cycle.n; i++) {
         sum += codec->bytes((size_t)layout_elements(l, i));
     }
-    return (uint64_t)((double)sum * period / (double)l->cycle.steps);
+    return bounded((double)sum * period / (double)l->cycle.steps);
 }
 
 static void add_data(struct run_needs *needs, const struct manifest_data *data)
@@ -172,7 +178,8 @@ static uint64_t stage_round_bytes(const struct run_vector *v,
     if (layout_open_part(&l, &v->method, &r->model, &r->part, v->codec->block,
                          NULL) == 0) {
         bytes = 2 * wire_bytes(&l, v->codec, m->sync.period) +
-                cuts * m->sync.period * m->inner.batch * m->inner.seq * row;
+                bounded((double)(cuts * row) * m->sync.period * m->inner.batch *
+                        m->inner.seq);
     }
     layout_close(&l);
     return bytes;

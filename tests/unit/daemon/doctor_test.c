@@ -198,6 +198,38 @@ a_manifest_of_another_run_says_nothing_of_this_ones_need(void **state)
     assert_true(run_needs(&wrong, &host).memory_bytes < 1ULL << 40);
 }
 
+/* As large as a manifest allows: what people agree to is no small number that
+ * is left when a sum wraps. */
+static void the_largest_run_needs_much(void **state)
+{
+    static struct manifest m;
+    struct run_needs needs;
+
+    (void)state;
+    a_run(&m);
+    m.model.dim = 32768;
+    m.model.ffn = 131072;
+    m.model.heads = m.model.kv_heads = 128;
+    m.model.layers = 512;
+    m.model.vocab = 1U << 20;
+    m.model.seq = m.inner.seq = 131072;
+    m.inner.batch = 1U << 20;
+    m.inner.micro_batch = MANIFEST_PASS_MAX / m.model.seq;
+    m.sync.period = UINT32_MAX;
+    needs = run_needs(&m, NULL);
+    assert_true(needs.parameters > 1ULL << 42);
+    assert_true(needs.memory_bytes > 1ULL << 52);
+    assert_true(needs.memory_bytes < 1ULL << 60);
+    assert_true(needs.disk_bytes > 1ULL << 46);
+    assert_true(needs.round_bytes > 1ULL << 43);
+    a_run(&m);
+    m.stages = 2;
+    m.inner.batch = 1U << 20;
+    m.inner.micro_batch = 1;
+    m.sync.period = UINT32_MAX; /* 2^65 bytes across the cut */
+    assert_true(run_needs(&m, NULL).round_bytes > 1ULL << 58);
+}
+
 /* A part of the state, and what crosses the cut, bf16 with a label a row. */
 static void a_stage_sends_its_part_and_what_crosses_its_cuts(void **state)
 {
@@ -519,6 +551,7 @@ int main(void)
         cmocka_unit_test(every_way_a_gpu_can_fail_has_its_fix),
         cmocka_unit_test(
             a_manifest_of_another_run_says_nothing_of_this_ones_need),
+        cmocka_unit_test(the_largest_run_needs_much),
         cmocka_unit_test(a_stage_sends_its_part_and_what_crosses_its_cuts),
         cmocka_unit_test(memory_is_held_against_the_runs_need_and_the_cgroup),
         cmocka_unit_test(the_disk_needs_room_for_what_is_not_there_yet),

@@ -64,6 +64,8 @@ static const struct example examples[] = {
     [CONFLICT_kv_heads] = {"diloco", "model.kv_heads=3", NULL},
     [CONFLICT_seq] = {"diloco", "inner.seq=257", NULL},
     [CONFLICT_micro_batch] = {"diloco", "inner.micro_batch=3", NULL},
+    [CONFLICT_forward_pass] =
+        {"diloco", "inner.micro_batch=1048576 inner.batch=1048576", NULL},
     [CONFLICT_lr_min] = {"diloco", "inner.lr_min=1", NULL},
     [CONFLICT_warmup] = {"diloco", "inner.warmup=10001", NULL},
     [CONFLICT_decay] =

@@ -186,7 +186,7 @@ static void the_largest_manifest_fits(void **state)
         memset(shard->name, 'a', MANIFEST_NAME_MAX - 1);
         shard->name[0] = (char)('a' + i % 26);
         shard->name[1] = (char)('a' + i / 26);
-        shard->bytes = shard->tokens = 1000000000000000000U;
+        shard->bytes = shard->tokens = MANIFEST_SUM_MAX / MANIFEST_SHARDS_MAX;
         shard->n_urls = MANIFEST_URLS_MAX;
         for (int j = 0; j < MANIFEST_URLS_MAX; j++) {
             memset(shard->urls[j], 'u', MANIFEST_URL_MAX - 1);
@@ -200,6 +200,24 @@ static void the_largest_manifest_fits(void **state)
     assert_int_equal(
         manifest_unpack(wire, (size_t)n, &s, &back, NULL, &run, errmsg), 0);
     assert_memory_equal(&m, &back, sizeof m);
+}
+
+/* Each is allowed on its own: 20 of them would be less than one. */
+static void a_sum_that_would_wrap_is_refused(void **state)
+{
+    (void)state;
+    for (int of_tokens = 0; of_tokens < 2; of_tokens++) {
+        struct manifest_shard *two = m.data.shards;
+
+        example_manifest(&m);
+        assert_true(m.data.n_shards >= 2);
+        *(of_tokens ? &two[0].tokens : &two[0].bytes) = MANIFEST_SUM_MAX / 2;
+        assert_int_equal(manifest_validate(&m, errmsg), 0);
+        *(of_tokens ? &two[1].tokens : &two[1].bytes) =
+            MANIFEST_SUM_MAX / 2 + 1;
+        assert_int_equal(manifest_validate(&m, errmsg), LOCO_EINVAL);
+        assert_non_null(strstr(errmsg, "more than 10^18 bytes or tokens"));
+    }
 }
 
 static void each_senseless_value_has_its_sentence(void **state)
@@ -478,6 +496,7 @@ int main(void)
         cmocka_unit_test(nobody_else_can_sign_for_the_author),
         cmocka_unit_test(a_signed_manifest_with_senseless_values_is_refused),
         cmocka_unit_test(the_largest_manifest_fits),
+        cmocka_unit_test(a_sum_that_would_wrap_is_refused),
         cmocka_unit_test(each_senseless_value_has_its_sentence),
         cmocka_unit_test(a_list_of_tensors_has_its_files_and_no_shape),
         cmocka_unit_test(a_list_of_tensors_needs_no_text),
