@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <curl/curl.h>
@@ -70,6 +71,21 @@ static int check_gpu(struct daemon *d)
     return 0;
 }
 
+/* Whoever has the invitation may take part in its place. */
+static void check_secrecy(const struct config *c)
+{
+    struct stat st;
+
+    if (c->source[CONFIG_join] == CONFIG_FILE &&
+        strstr(c->join, "invite=") != NULL && stat(c->file, &st) == 0 &&
+        (st.st_mode & 0004) != 0) {
+        log_warn("main",
+                 "%s holds an invitation, and every account of this machine "
+                 "can read it: chmod o-rwx %s",
+                 c->file, c->file);
+    }
+}
+
 static int configure(struct daemon *d, int argc, char **argv)
 {
     if (config_parse(argc, argv, &d->config, d->errmsg) != 0) {
@@ -86,6 +102,7 @@ static int configure(struct daemon *d, int argc, char **argv)
     }
     log_set_level((enum log_level)log_level_parse(d->config.log));
     log_set_json(d->config.log_json);
+    check_secrecy(&d->config);
     return check_gpu(d);
 }
 

@@ -48,8 +48,11 @@ install(FILES ${DEPLOY}/prometheus.yml ${DEPLOY}/prometheus-rules.yml
   ${DEPLOY}/grafana.json DESTINATION ${DOCS}/examples)
 # Absolute: outside of every prefix, as Debian has them.
 install(FILES ${DEPLOY}/locod.service DESTINATION /lib/systemd/system)
-install(FILES ${DEPLOY}/locod.yaml DESTINATION /etc/loco)
-install(FILES ${DEPLOY}/locod.default RENAME locod DESTINATION /etc/default)
+# Both may hold an invitation; postinst gives the first one to group loco.
+install(FILES ${DEPLOY}/locod.yaml DESTINATION /etc/loco
+  PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ)
+install(FILES ${DEPLOY}/locod.default RENAME locod DESTINATION /etc/default
+  PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME loco)

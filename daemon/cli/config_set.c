@@ -2,7 +2,8 @@
  *
  * Comments and order stay: the line that sets the name is replaced, else one is
  * appended. Before the file is written the new text is read as locod would
- * read it, so that a wrong value never reaches the disk.
+ * read it, so that a wrong value never reaches the disk. It keeps its mode; a
+ * new one is for its owner alone, as it may hold an invitation.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -78,7 +79,7 @@ static int change(const char *path, const char *name, const char *value)
         rv = cli_fail(TROUBLE_SETTINGS, "%s", errmsg);
     } else {
         rv = file_make_folders(path, errmsg);
-        rv = rv != 0 ? rv : file_write_whole(path, next, size, errmsg);
+        rv = rv != 0 ? rv : file_write_secret(path, next, size, errmsg);
         rv = rv == 0 ? LOCO_EXIT_OK : cli_fail(TROUBLE_SETTINGS, "%s", errmsg);
     }
     free(next);

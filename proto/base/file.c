@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -220,6 +221,42 @@ int file_write_whole(const char *path,
         return rv;
     }
     rv = file_out_write(&f, data, len, errmsg);
+    if (rv != 0) {
+        file_out_abort(&f);
+        return rv;
+    }
+    return file_out_commit(&f, errmsg);
+}
+
+/* Nobody else reads it before it is whole. */
+static int keep_mode(const struct file_out *f, char *errmsg)
+{
+    struct stat st = {.st_mode = 0600};
+    bool is_new = stat(f->path, &st) != 0;
+
+    if (!is_new && fchown(f->fd, st.st_uid, st.st_gid) != 0) {
+        st.st_mode &= 0700; /* a group of ours is not the one that might */
+    }
+    return fchmod(f->fd, st.st_mode & 0777) == 0
+               ? 0
+               : fail_errno(errmsg, "set the mode of", f->tmp_path);
+}
+
+int file_write_secret(const char *path,
+                      const void *data,
+                      size_t len,
+                      char *errmsg)
+{
+    struct file_out f;
+    int rv = file_out_open(&f, path, errmsg);
+
+    if (rv != 0) {
+        return rv;
+    }
+    rv = fchmod(f.fd, 0600) == 0
+             ? file_out_write(&f, data, len, errmsg)
+             : fail_errno(errmsg, "set the mode of", f.tmp_path);
+    rv = rv == 0 ? keep_mode(&f, errmsg) : rv;
     if (rv != 0) {
         file_out_abort(&f);
         return rv;

@@ -168,6 +168,40 @@ def invite(s, to, *more):
     return done.stdout.strip(), number[1]
 
 
+@test("a settings file with an invitation is its owner's: loco config set keeps its "
+      "mode, and locod warns where others can read it", 120)
+def secret_settings():
+    with Swarm(peers=1, rounds=100000, settings={"invited": "true"}) as s:
+        s.start()
+        s.wait_training()
+        invitation = run(LOCO, "run", "invite", s.yaml, "--host",
+                         f"127.0.0.1:{s.peers[0].port}").stdout.strip()
+        settings = s.path("locod.yaml")
+        old = os.umask(0)
+        try:
+            run(LOCO, "config", "set", "join", invitation, "--config", settings)
+            check(os.stat(settings).st_mode & 0o777 == 0o600, "a new file")
+            for mode in (0o640, 0o604):
+                os.chmod(settings, mode)
+                run(LOCO, "config", "set", "join", invitation, "--config",
+                    settings)
+                check(os.stat(settings).st_mode & 0o777 == mode, oct(mode))
+        finally:
+            os.umask(old)
+        warning = "holds an invitation, and every account"
+        guest = s.peer()
+        for mode, uri, warns in ((0o604, None, True), (0o640, None, False),
+                                 (0o604, s.uri(), False)):
+            if uri:
+                run(LOCO, "config", "set", "join", uri, "--config", settings)
+            os.chmod(settings, mode)
+            guest.start("--config", settings)
+            guest.wait_up()
+            check((warning in guest.log()) == warns,
+                  f"{oct(mode)} {uri}: {guest.log()}")
+            guest.kill()
+
+
 @test("a run for invited peers takes them, refuses others with the reason, and "
       "lets go of who is revoked", 240)
 def invited():

@@ -47,6 +47,9 @@ def contents():
                      "usr/share/fish/vendor_completions.d/loco.fish",
                      "etc/loco/locod.yaml", "usr/share/doc/loco/copyright"):
             check(re.search(rf" \./{re.escape(path)}$", names, re.M), path)
+        for path in ("etc/loco/locod.yaml", "etc/default/locod"):
+            check(re.search(rf"^-rw-r----- root/root .* \./{path}$", names,
+                            re.M), f"{path} is for everybody: {names}")
 
 
 @test("lintian finds no error in the Debian package", 300)
@@ -98,6 +101,20 @@ chroot "$root/all" sh -e -c '
     dpkg -i /tmp/loco.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
     id -u loco
     loco --version
+    yaml=/etc/loco/locod.yaml
+    modes() { stat -c "%U:%G %a" $yaml /etc/default/locod | tr "\n" " "; }
+    [ "$(modes)" = "root:loco 640 root:root 640 " ] || { modes; exit 1; }
+    loco config set log info --config $yaml
+    [ "$(modes)" = "root:loco 640 root:root 640 " ] || { modes; exit 1; }
+    # As a version before had them, and as an administrator chose.
+    chgrp root $yaml
+    chmod 644 $yaml /etc/default/locod
+    dpkg -i /tmp/loco.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
+    [ "$(modes)" = "root:loco 640 root:root 640 " ] || { modes; exit 1; }
+    chown loco:daemon $yaml
+    chmod 600 $yaml
+    dpkg -i /tmp/loco.deb >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; exit 1; }
+    [ "$(modes)" = "loco:daemon 600 root:root 640 " ] || { modes; exit 1; }
     loco config validate --config /etc/loco/locod.yaml --join loco://127.0.0.1:1/'"$(printf %064d 0)"'
     install -d -o loco -g loco -m 0700 /var/lib/loco
     setpriv --reuid loco --regid loco --clear-groups \
