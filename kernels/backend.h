@@ -238,8 +238,7 @@ struct pool;
 #ifndef __cplusplus /* members have the names of structs */
 struct backend {
     const char *name; /* "cpu-ref", "cpu", "cuda" */
-    const char *isa;  /* "reference", "baseline", "avx2", "avx512", "neon",
-                       * "sm_90" */
+    const char *isa;  /* a name of sets.def, "reference", "sm_90" */
     int threads;
     bool bf16;           /* operands of matrix products are rounded to bf16 */
     int act_bytes;       /* of an activation: 4, or 2 on a device with bf16 */
@@ -284,14 +283,14 @@ struct backend {
 /* Fill `b` with the reference kernels, one thread. */
 void backend_cpu_ref(struct backend *b);
 
-/* Fill `b` with the fastest kernels this processor has. LOCO_ERANGE unless
+/* Fill `b` with the fastest kernels that this processor has and that a test ran
+ * on real or emulated hardware (sets.h). LOCO_ERANGE unless
  * 1 <= threads <= BACKEND_THREADS_MAX, LOCO_ENOMEM when a thread cannot
  * start. Environment variables such as OMP_NUM_THREADS have no effect. */
 int backend_cpu(struct backend *b, int threads);
 
-/* The same with one named set: "avx512", "avx2", "baseline" (SSE2, or what the
- * compiler takes for granted), "neon", "reference" (one thread).
- * LOCO_EDEVICE when this processor or build does not have it. */
+/* The same with one set of sets.def by its name, "auto", or "reference" (one
+ * thread). LOCO_EDEVICE when this processor or build does not have it. */
 int backend_cpu_isa(struct backend *b, int threads, const char *isa);
 
 /* Threads keep to these processors from now on; what opens pins nothing.

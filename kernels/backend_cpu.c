@@ -12,6 +12,7 @@
 #include "kernels/measure.h"
 #include "kernels/pool.h"
 #include "kernels/rounded.h"
+#include "kernels/sets.h"
 #include "proto/base/err.h"
 
 static const struct cpu_kernels cpu_ref = {
@@ -170,50 +171,12 @@ void backend_cpu_ref(struct backend *b)
     b->isa = "reference";
 }
 
-static bool has_always(void)
+static int
+open_set(struct backend *b, const struct kernel_set *set, int threads)
 {
-    return true;
-}
-
-#ifdef LOCO_ISA_X86
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-static bool has_avx512(void)
-{
-    return __builtin_cpu_supports("avx512f") &&
-           __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512bw");
-}
-#endif
-
-/* From the fastest to the one that always works. */
-static const struct {
-    const char *name;
-    const struct cpu_kernels *cpu;
-    bool (*supported)(void);
-} sets[] = {
-#ifdef LOCO_ISA_X86
-    {"avx512", &cpu_fast_avx512, has_avx512},
-    {"avx2", &cpu_fast_avx2, has_avx2},
-#endif
-#ifdef LOCO_ISA_NEON
-    {"neon", &cpu_fast_neon, has_always}, /* in every 64-bit Arm */
-#else
-    {"baseline", &cpu_fast_baseline, has_always},
-#endif
-};
-
-#define SET_COUNT (sizeof sets / sizeof sets[0])
-
-static int open_set(struct backend *b, size_t i, int threads)
-{
-    fill(b, sets[i].cpu);
+    fill(b, kernel_set_cpu(set));
     b->name = "cpu";
-    b->isa = sets[i].name;
+    b->isa = set->name;
     if (threads < 1 || threads > BACKEND_THREADS_MAX) {
         return LOCO_ERANGE;
     }
@@ -235,27 +198,22 @@ static int open_set(struct backend *b, size_t i, int threads)
 
 int backend_cpu(struct backend *b, int threads)
 {
-    size_t i = 0;
-
-    while (!sets[i].supported()) {
-        i++;
-    }
-    return open_set(b, i, threads);
+    return backend_cpu_isa(b, threads, "auto");
 }
 
 int backend_cpu_isa(struct backend *b, int threads, const char *isa)
 {
+    const struct kernel_set *set = kernel_set_named(isa);
+
     if (strcmp(isa, "reference") == 0 && threads == 1) {
         backend_cpu_ref(b);
         return 0;
     }
-    for (size_t i = 0; i < SET_COUNT; i++) {
-        if (strcmp(sets[i].name, isa) == 0 && sets[i].supported()) {
-            return open_set(b, i, threads);
-        }
+    if (set == NULL) {
+        memset(b, 0, sizeof *b);
+        return LOCO_EDEVICE;
     }
-    memset(b, 0, sizeof *b);
-    return LOCO_EDEVICE;
+    return open_set(b, set, threads);
 }
 
 int backend_set_affinity(struct backend *b, const struct affinity *a)
@@ -275,21 +233,11 @@ int backend_set_affinity(struct backend *b, const struct affinity *a)
                : pool_open(&b->pool, b->threads, a->n == 0 ? NULL : a->cpu);
 }
 
-#ifdef LOCO_ISA_X86
-static bool has_bf16(void)
-{
-    return has_avx512() && __builtin_cpu_supports("avx512bf16");
-}
-#else
-static bool has_bf16(void)
-{
-    return false;
-}
-#endif
-
 static int set_bf16(struct backend *b, bool on)
 {
-    if (on && (b->cpu->matmul_bf16 == NULL || !has_bf16())) {
+    const struct kernel_set *set = on ? kernel_set_named(b->isa) : NULL;
+
+    if (on && (set == NULL || !kernel_set_bf16_here(set))) {
         return LOCO_EDEVICE;
     }
     b->bf16 = on;

@@ -11,15 +11,19 @@
  * sliver. Where op(a) meets few columns it is read in place instead.
  *
  * Compiled once more with LOCO_BF16: the operands are then rounded to bf16 as
- * they are packed, see slot.h.
+ * they are packed, see slot.h. How a tile is packed and made: tile.h.
  *
  * Each element of c is one sum over k in order within a slice, the slices
  * added in order: the same bits however rows and columns are shared out over
  * threads.
  */
-#include "kernels/cpu/fast_matmul.h"
-#include "kernels/cpu/simd.h"
-#include "kernels/cpu/transpose.h"
+#if defined(LOCO_AMX)
+#include "kernels/cpu/tile_amx.h"
+#elif defined(LOCO_BFMMLA)
+#include "kernels/cpu/tile_bfmmla.h"
+#else
+#include "kernels/cpu/tile_vector.h"
+#endif
 
 /* A row-major op(a) is read in place up to this many columns; one that is
  * transposed lies across the rows and is read in place for two panels only. */
@@ -30,7 +34,7 @@
 #define FETCH_FLOATS (1 << 18)
 
 /* Rows of op(a)' that are packed together: its rows are read in order. */
-#define PACK_DEPTH 8
+#define PACK_DEPTH (GROUP_K > 8 ? GROUP_K : 8)
 
 /* One slice of k, a block of rows, all columns of this worker. */
 struct block {
@@ -45,55 +49,12 @@ struct block {
     float *b; /* (slots, PANEL_COLUMNS) */
 };
 
-/* One tile: a's element (i, k) is a[i * row + k * step]. */
-struct tile {
-    const float *a;
-    int64_t row, step;
-    const float *b;
-    int64_t slots;
-    float *c;
-    int64_t ldc;
-    int64_t columns;
-    float alpha, beta;
-    bool fetch; /* c is too large to be in a near cache */
-};
-
 _Static_assert(sizeof(float) * (BLOCK_A + BLOCK_K * BLOCK_N) <= MATMUL_SCRATCH,
                "the blocks fit into a worker's scratch");
 
 static int64_t at_most(int64_t x, int64_t most)
 {
     return x < most ? x : most;
-}
-
-/* to[s][j] = slot s of row j, j < rows; 0 up to width, whole vectors. */
-static void pack_transposed(float *to,
-                            int64_t width,
-                            const float *from,
-                            int64_t ld,
-                            int64_t rows,
-                            int64_t depth)
-{
-    for (int64_t j = 0; j < width; j += VF_LANES) {
-        transpose(to + j, width, from + j * ld, ld, lanes(rows - j), depth);
-    }
-}
-
-/* to[s][j] = slot s of column j, j < columns; 0 up to width. */
-static void pack_rows(float *to,
-                      int64_t width,
-                      const float *from,
-                      int64_t ld,
-                      int64_t columns,
-                      int64_t depth)
-{
-    for (int64_t k = 0; k < depth; k += SLOT_K) {
-        for (int64_t j = 0; j < width; j += VF_LANES) {
-            vf_store(to + k / SLOT_K * width + j,
-                     slots_of_columns(from + k * ld + j, ld, lanes(columns - j),
-                                      depth - k));
-        }
-    }
 }
 
 /* Tiles of one height or one row less: the first row of tile t. */
@@ -126,8 +87,9 @@ static void pack_a_rows(const struct block *s, float *to, int64_t k)
         int64_t i = tile_row(s, t);
         int64_t rows = tile_row(s, t + 1) - i;
 
-        pack_rows(to + tile_at(s, t) + k / SLOT_K * TILE_WIDTH, TILE_WIDTH,
-                  from + i, op->lda, rows, at_most(s->depth - k, PACK_DEPTH));
+        pack_tile_rows(to + tile_at(s, t) + k / SLOT_K * TILE_WIDTH, TILE_WIDTH,
+                       from + i, op->lda, rows,
+                       at_most(s->depth - k, PACK_DEPTH));
     }
 }
 
@@ -147,9 +109,9 @@ static void pack_a(struct block *s, float *to)
         int64_t i = tile_row(s, t);
         int64_t rows = tile_row(s, t + 1) - i;
 
-        pack_transposed(to + tile_at(s, t), TILE_WIDTH,
-                        op->a + (s->i0 + i) * op->lda + s->k0, op->lda, rows,
-                        s->depth);
+        pack_tile_transposed(to + tile_at(s, t), TILE_WIDTH,
+                             op->a + (s->i0 + i) * op->lda + s->k0, op->lda,
+                             rows, s->depth);
     }
 }
 
@@ -158,114 +120,11 @@ static void pack_b(struct block *s, int64_t j, int64_t columns)
     const struct matmul *op = s->op;
 
     if (op->tb) {
-        pack_transposed(s->b, PANEL_COLUMNS, op->b + j * op->ldb + s->k0,
+        pack_panel_transposed(s->b, PANEL_COLUMNS, op->b + j * op->ldb + s->k0,
+                              op->ldb, columns, s->depth);
+    } else {
+        pack_panel_rows(s->b, PANEL_COLUMNS, op->b + s->k0 * op->ldb + j,
                         op->ldb, columns, s->depth);
-    } else {
-        pack_rows(s->b, PANEL_COLUMNS, op->b + s->k0 * op->ldb + j, op->ldb,
-                  columns, s->depth);
-    }
-}
-
-/* The tile of c becomes alpha sum + beta c. `whole`: all its vectors are. */
-VF_INLINE void finish(const struct tile *t,
-                      const int rows,
-                      const int vectors,
-                      const bool whole,
-                      vf sum[TILE_ROWS][2])
-{
-    int64_t n = whole ? VF_LANES : t->columns - (vectors - 1) * VF_LANES;
-    const bool add = t->beta != 0;
-
-#pragma GCC unroll 14
-    for (int r = 0; r < rows; r++) {
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) {
-            float *c = t->c + r * t->ldc + v * VF_LANES;
-            vf x = sum[r][v] * t->alpha;
-
-            if (whole || v < vectors - 1) {
-                vf_store(c, add ? x + t->beta * vf_load(c) : x);
-            } else {
-                vf_store_part(c, n,
-                              add ? x + t->beta * vf_load_part(c, n, 0) : x);
-            }
-        }
-    }
-}
-
-/* `rows`, `vectors` and `row` are constants at each call (row 0: variable),
- * so the sums live in registers. */
-VF_INLINE void
-multiply(const struct tile *t, const int rows, const int vectors, int64_t row)
-{
-    const float *a = t->a;
-    const float *b = t->b;
-    vf sum[TILE_ROWS][2] = {{{0}}};
-
-    row = row == 0 ? t->row : row;
-    if (t->fetch) { /* there when the sums are */
-#pragma GCC unroll 14
-        for (int r = 0; r < rows; r++) {
-            __builtin_prefetch(t->c + r * t->ldc, 1);
-            __builtin_prefetch(t->c + r * t->ldc + t->columns - 1, 1);
-        }
-    }
-#pragma GCC unroll 4
-    for (int64_t k = 0; k < t->slots; k++) {
-        vf b0 = vf_load(b);
-        vf b1 = vectors == 2 ? vf_load(b + VF_LANES) : b0;
-
-#pragma GCC unroll 14
-        for (int r = 0; r < rows; r++) {
-            vf x = vf_set(a[r * row]);
-
-            sum[r][0] = slot_multiply_add(sum[r][0], x, b0);
-            if (vectors == 2) {
-                sum[r][1] = slot_multiply_add(sum[r][1], x, b1);
-            }
-        }
-        a += t->step;
-        b += PANEL_COLUMNS;
-    }
-    if (t->columns == vectors * VF_LANES) {
-        finish(t, rows, vectors, true, sum);
-    } else {
-        finish(t, rows, vectors, false, sum);
-    }
-}
-
-#define ROWS_CASE(n)                                                           \
-    case n:                                                                    \
-        if (t->row == 1 && t->columns > VF_LANES) {                            \
-            multiply(t, n, 2, 1);                                              \
-        } else if (t->row == 1) {                                              \
-            multiply(t, n, 1, 1);                                              \
-        } else if (t->columns > VF_LANES) {                                    \
-            multiply(t, n, 2, 0);                                              \
-        } else {                                                               \
-            multiply(t, n, 1, 0);                                              \
-        }                                                                      \
-        break;
-
-static void multiply_tile(const struct tile *t, int64_t rows)
-{
-    switch (rows) {
-        ROWS_CASE(1)
-        ROWS_CASE(2)
-        ROWS_CASE(3)
-        ROWS_CASE(4)
-#if TILE_ROWS > 4
-        ROWS_CASE(5)
-        ROWS_CASE(6)
-#endif
-#if TILE_ROWS > 6
-        ROWS_CASE(7)
-        ROWS_CASE(8)
-        ROWS_CASE(9)
-        ROWS_CASE(10)
-        ROWS_CASE(11)
-        ROWS_CASE(12)
-#endif
     }
 }
 
@@ -357,12 +216,14 @@ void MATMUL_NAME(LOCO_ISA)(const struct matmul *op, struct kernel_range r)
     int64_t depth = slice_depth(op->k);
     struct block s = {.op = op};
 
+    tiles_open();
     for (int64_t j = p.j; j < p.j_end; j += BLOCK_N) {
         for (s.k0 = 0; s.k0 < op->k; s.k0 += depth) {
             s.depth = at_most(op->k - s.k0, depth);
-            s.slots = (s.depth + SLOT_K - 1) / SLOT_K;
+            s.slots = (s.depth + GROUP_K - 1) / GROUP_K * SLOT_GROUP;
             s.beta = s.k0 == 0 ? op->beta : 1;
             multiply_slice(&s, &p, r.scratch, j, at_most(p.j_end, j + BLOCK_N));
         }
     }
+    tiles_close();
 }

@@ -9,12 +9,18 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd.h"
 
-#define BLOCK_M       144
+#ifdef LOCO_AMX
+#define BLOCK_M 192 /* whole tiles */
+#else
+#define BLOCK_M 144
+#endif
 #define BLOCK_K       256
 #define BLOCK_N       1024
 #define PANEL_COLUMNS (2 * VF_LANES)
 
-#if VF_LANES == 16
+#ifdef LOCO_AMX
+#define TILE_ROWS 32 /* of two registers */
+#elif VF_LANES == 16
 #define TILE_ROWS 12 /* 24 sums, 2 of b, 1 of a: of 32 registers */
 #elif VF_LANES == 8
 #define TILE_ROWS 6 /* 12 sums, 2 of b, 1 of a: of 16 registers */

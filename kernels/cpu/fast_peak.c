@@ -34,5 +34,5 @@ int64_t PEAK_NAME(LOCO_ISA)(int64_t n, float *x)
         sum[0] += sum[j];
     }
     x[2] = vf_sum(sum[0]);
-    return n * SUMS * VF_LANES * SLOT_K * 2;
+    return n * SUMS * VF_LANES * GROUP_K * 2;
 }

@@ -12,11 +12,21 @@
 #define PEAK_BF16   NULL
 #endif
 
-const struct cpu_kernels CPU_JOIN(cpu_fast, LOCO_ISA) = {
 #define X(kernel, type, units) .kernel = CPU_KERNEL(kernel),
-    BACKEND_KERNELS(X)
-#undef X
-        .matmul_bf16 = MATMUL_BF16,
-    .peak = CPU_KERNEL(peak),
+#define ALL_BUT_BF16           BACKEND_KERNELS(X).peak = CPU_KERNEL(peak)
+
+const struct cpu_kernels CPU_JOIN(cpu_fast, LOCO_ISA) = {
+    ALL_BUT_BF16,
+    .matmul_bf16 = MATMUL_BF16,
     .peak_bf16 = PEAK_BF16,
 };
+
+#ifdef LOCO_ISA_AMX
+/* The same with other products in bf16. */
+void matmul_bf16_amx(const struct matmul *op, struct kernel_range r);
+
+const struct cpu_kernels cpu_fast_amx = {
+    ALL_BUT_BF16,
+    .matmul_bf16 = matmul_bf16_amx,
+};
+#endif

@@ -49,6 +49,7 @@ extern const struct cpu_kernels cpu_fast_neon;
 #ifdef LOCO_ISA_X86
 extern const struct cpu_kernels cpu_fast_avx2;
 extern const struct cpu_kernels cpu_fast_avx512;
+extern const struct cpu_kernels cpu_fast_amx; /* avx512's but for bf16 */
 #endif
 
 /* Rows i and columns j of c that one worker makes. */

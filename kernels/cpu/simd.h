@@ -33,7 +33,7 @@ CPU_DECLARE(matmul_bf16, matmul, 0)
 int64_t CPU_KERNEL(peak)(int64_t n, float *x);
 int64_t CPU_KERNEL(peak_bf16)(int64_t n, float *x);
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(LOCO_AMX)
 #define VF_LANES 16
 #elif defined(__AVX__)
 #define VF_LANES 8
@@ -87,7 +87,7 @@ VF_INLINE vf vf_load_part(const float *p, int64_t n, float fill)
     __mmask16 mask = (__mmask16)((1U << n) - 1);
 
     return (vf)_mm512_mask_loadu_ps((__m512)vf_set(fill), mask, p);
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) && VF_LANES == 8
     __m256i mask = vf_first(n);
     vf x = (vf)_mm256_maskload_ps(p, mask); /* 0 where the mask is */
 
@@ -107,7 +107,7 @@ VF_INLINE void vf_store_part(float *p, int64_t n, vf x)
 {
 #if defined(__AVX512F__)
     _mm512_mask_storeu_ps(p, (__mmask16)((1U << n) - 1), (__m512)x);
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) && VF_LANES == 8
     _mm256_maskstore_ps(p, vf_first(n), (__m256)x);
 #else
     memcpy(p, &x, (size_t)n * sizeof *p);

@@ -64,7 +64,8 @@ VF_INLINE void transpose_square(vf x[VF_LANES])
 }
 
 /* to[s * to_ld + j] = slot s of row j, for j < rows <= VF_LANES and a depth of
- * `depth` floats; 0 for rows <= j < VF_LANES <= to_ld. */
+ * `depth` floats; 0 for rows <= j < VF_LANES <= to_ld, and past the depth in
+ * the last group. */
 static inline void transpose(float *to,
                              int64_t to_ld,
                              const float *from,
@@ -73,7 +74,7 @@ static inline void transpose(float *to,
                              int64_t depth)
 {
     for (int64_t k = 0; k < depth; k += VF_LANES * SLOT_K) {
-        int64_t n = lanes((depth - k + SLOT_K - 1) / SLOT_K);
+        int64_t n = lanes((depth - k + GROUP_K - 1) / GROUP_K * SLOT_GROUP);
         vf x[VF_LANES];
 
 #pragma GCC unroll 16
