@@ -213,10 +213,10 @@ static int measure(const struct bench_train_options *bench,
                                                  : loco_strerror(rv));
     }
     if (rv == LOCO_EDEVICE) {
-        return cli_fail(TROUBLE_DEVICE, "bench train: this processor has no %s",
-                        a->isa != NULL && bench->dtype != BACKEND_BF16
-                            ? a->isa
-                            : "bf16 dot products; use --dtype fp32 or auto");
+        return cli_fail(TROUBLE_DEVICE,
+                        "bench train: this processor or build has no kernels "
+                        "for --isa %s --dtype %s; use --isa auto --dtype auto",
+                        a->isa != NULL ? a->isa : "auto", a->dtype);
     }
     if (rv != 0) {
         return cli_fail(cli_trouble_of(rv, TROUBLE_MODEL), "bench train: %s",
@@ -241,7 +241,7 @@ int cli_bench_train(const struct cli_call *call)
         {"--affinity", CLI_TEXT, &a.affinity, "off|auto|LIST",
          "processors to bind the threads to (off)"},
         {"--isa", CLI_TEXT, &a.isa, "NAME",
-         "kernels: avx512, avx2, neon, baseline, reference (the fastest)"},
+         "kernels: auto, amx, avx512, avx2, neon, baseline, reference (auto)"},
         {"--device", CLI_TEXT, &a.device, "cpu|cuda",
          "device to train on (cpu)"},
         {"--plugin", CLI_TEXT, &a.plugin, "FILE",

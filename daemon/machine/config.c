@@ -191,6 +191,7 @@ static int read_replica(struct machine *m, struct machine_job *j)
     r->threads = (int)m->opt.settings->threads;
     r->affinity = m->opt.affinity;
     r->dtype = m->opt.dtype;
+    r->isa = m->opt.settings->isa;
     r->reference = m->opt.reference;
     r->device = m->opt.device;
     m->n = (uint64_t)r->part.numel;

@@ -278,11 +278,8 @@ static int open_backend(struct bench *s,
         }
         return rv;
     }
-    if (opt->isa == NULL) {
-        rv = backend_cpu(&s->be, opt->threads);
-    } else {
-        rv = backend_cpu_isa(&s->be, opt->threads, opt->isa);
-    }
+    rv = backend_cpu_isa(&s->be, opt->threads,
+                         opt->isa == NULL ? "auto" : opt->isa);
     if (rv == 0 && opt->affinity.n > 0) {
         rv = backend_set_affinity(&s->be, &opt->affinity);
     }

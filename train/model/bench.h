@@ -23,7 +23,7 @@ struct bench_train_options {
     uint32_t seq;         /* 0: the model's */
     int threads;
     struct affinity affinity; /* of those threads; zeroes: off */
-    const char *isa;          /* as in backend_cpu_isa(); NULL: the best */
+    const char *isa;          /* as in backend_cpu_isa(); NULL: "auto" */
     int steps; /* timed ones; 0: as many as fit into 5 s, at least 3 */
     enum backend_dtype dtype;
     enum llama_recompute recompute;

@@ -27,12 +27,19 @@ size_t replica_mirrors(const struct method *m)
 static int open_processor(struct replica *r, char *errmsg)
 {
     const struct replica_options *opt = &r->opt;
+    const char *isa = opt->isa == NULL ? "auto" : opt->isa;
     int rv = 0;
 
     if (opt->reference) {
         backend_cpu_ref(&r->backend);
     } else {
-        rv = backend_cpu(&r->backend, opt->threads);
+        rv = backend_cpu_isa(&r->backend, opt->threads, isa);
+    }
+    if (rv == LOCO_EDEVICE) {
+        return errmsg_fail(errmsg, rv,
+                           "this processor or build has no kernels for %.32s; "
+                           "train with isa auto",
+                           isa);
     }
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "cannot start %d threads", opt->threads);
@@ -46,9 +53,11 @@ static int open_processor(struct replica *r, char *errmsg)
     }
     rv = backend_set_dtype(&r->backend, opt->dtype);
     if (rv == LOCO_EDEVICE) {
-        return errmsg_fail(errmsg, rv,
-                           "this processor has no bf16 dot products; train "
-                           "with dtype fp32 or auto");
+        return errmsg_fail(
+            errmsg, rv,
+            "this processor has no bf16 products with isa %.32s; "
+            "train with dtype fp32 or auto",
+            isa);
     }
     return rv == 0 ? 0
                    : errmsg_fail(errmsg, rv, "out of memory for the self-test");

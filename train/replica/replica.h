@@ -111,6 +111,7 @@ struct replica_options {
     int threads;
     struct affinity affinity; /* of those threads; zeroes: off */
     enum backend_dtype dtype; /* of matrix products; theta stays fp32 */
+    const char *isa;          /* as in backend_cpu_isa(); NULL: "auto" */
     enum llama_recompute recompute;
     bool reference; /* plain C kernels: for sanitizers and comparisons */
     /* A GPU; NULL: this processor. Borrowed for the replica's life. */

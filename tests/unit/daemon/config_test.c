@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/settings/config.h"
+#include "kernels/sets.h"
 #include "proto/base/err.h"
 
 #define ARGS_MAX 16
@@ -207,6 +208,22 @@ static void values_out_of_range_are_refused(void **state)
     assert_true(config.log_json);
 }
 
+static void isa_takes_auto_and_every_set_of_kernels(void **state)
+{
+    size_t n;
+    const struct kernel_set *sets = kernel_sets(&n);
+
+    (void)state;
+    for (size_t i = 0; i <= n; i++) {
+        const char *name = i < n ? sets[i].name : "auto";
+
+        assert_int_equal(parse("--isa", name, NULL), 0);
+        assert_string_equal(config.isa, name);
+    }
+    assert_int_not_equal(parse("--isa", "vax", NULL), 0);
+    assert_says("isa");
+}
+
 static void a_mistake_in_the_file_shows_though_a_flag_hides_it(void **state)
 {
     (void)state;
@@ -265,6 +282,7 @@ int main(void)
         TEST(unknown_key_names_line_and_nearest),
         TEST(wrong_file_is_a_configuration_error),
         TEST(values_out_of_range_are_refused),
+        TEST(isa_takes_auto_and_every_set_of_kernels),
         TEST(a_mistake_in_the_file_shows_though_a_flag_hides_it),
         TEST(run_and_join_exclude_each_other),
         TEST(help_wins_over_mistakes),

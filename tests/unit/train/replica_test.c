@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "kernels/sets.h"
+#include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "tests/unit/train/small_run.h"
 
@@ -348,6 +350,27 @@ static void training_lowers_the_held_out_bits(void **state)
     replica_close(&a);
 }
 
+static void kernels_are_chosen_by_name_and_missing_ones_refused(void **state)
+{
+    struct replica_options o = options(1);
+    struct replica r;
+    size_t n;
+    const struct kernel_set *sets = kernel_sets(&n);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        o.isa = sets[i].name;
+        if (kernel_set_here(&sets[i])) {
+            assert_int_equal(replica_open(&r, &o, errmsg), 0);
+            assert_string_equal(r.backend.isa, sets[i].name);
+        } else {
+            assert_int_equal(replica_open(&r, &o, errmsg), LOCO_EDEVICE);
+            assert_non_null(strstr(errmsg, sets[i].name));
+        }
+        replica_close(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +381,7 @@ int main(void)
         cmocka_unit_test(moments_are_reset_where_the_method_says_so),
         cmocka_unit_test(damaged_wire_bytes_change_nothing),
         cmocka_unit_test(training_lowers_the_held_out_bits),
+        cmocka_unit_test(kernels_are_chosen_by_name_and_missing_ones_refused),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);
