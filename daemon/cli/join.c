@@ -202,8 +202,8 @@ static int attend(const struct join *j, pid_t pid, const char *until)
             (void)kill(pid, SIGTERM);
             (void)waitpid(pid, &status, 0);
             return cli_fail(TROUBLE_UNREACHABLE,
-                            "join: no peer of the run answered within %d s; "
-                            "loco doctor --join %s says why",
+                            "join: no peer gave the manifest of the run within "
+                            "%d s; loco doctor --join %s says why",
                             FETCH_S, j->uri);
         }
         nap();

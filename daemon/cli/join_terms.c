@@ -137,6 +137,22 @@ static int load_kept(struct terms *t)
     return CLI_GO;
 }
 
+/* A host of the line that shows another manifest than the run's: said, and not
+ * believed. */
+static void tell_lie(const struct fact_host *h)
+{
+    const struct contact *c = &h->contact;
+    char at[ADDR_TEXT_MAX];
+
+    if ((c->has_manifest || c->errmsg[0] != '\0') &&
+        uri_host_format(&h->host, at, sizeof at) > 0) {
+        (void)fprintf(stderr, "not believed: %s shows %s%s\n", at,
+                      c->has_manifest ? "the manifest of another run"
+                                      : "no manifest of this run: ",
+                      c->has_manifest ? "" : c->errmsg);
+    }
+}
+
 /* What is free here; where the manifest is not known, that too: doctor visits
  * the hosts of the URI. False: a probe lives on and reads *t. */
 static bool look_around(struct terms *t)
@@ -160,6 +176,8 @@ static bool look_around(struct terms *t)
             t->run.manifest = *c->manifest;
             t->run.run_id = c->manifest_run;
             know_run(t);
+        } else if (!t->known) {
+            tell_lie(&t->facts.host[i]);
         }
     }
     t->facts.memory.need_bytes = t->needs.memory_bytes;

@@ -240,6 +240,7 @@ def main():
     import group_tests  # noqa: F401
     import harness_tests  # noqa: F401
     import model_tests  # noqa: F401
+    import newcomer_tests  # noqa: F401
     import tokenizer_tests  # noqa: F401
     import torch_tests  # noqa: F401
     script = os.path.abspath(__file__)
