@@ -8,11 +8,15 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "proto/base/clock.h"
 #include "proto/base/err.h"
 
-/* Some microseconds of looking before a helper sleeps: enough between the
- * kernels of one layer, little when other processes want the core. */
-#define POOL_SPINS 500
+/* How long who waits looks before it sleeps. Shares differ by some tens of
+ * microseconds, and to wake a thread costs as much on a virtual machine, so a
+ * step of many short kernels would sleep in most of them. All but the first
+ * looks give the processor to whoever else wants it. */
+#define POOL_LOOK_US 300
+#define POOL_PAUSES  200
 
 struct helper {
     struct pool *pool;
@@ -90,16 +94,49 @@ static void unpin_caller(const struct pool *p)
 #endif
 }
 
+static bool has_round(struct pool *p, unsigned seen)
+{
+    return atomic_load(&p->round) != seen;
+}
+
+static bool is_idle(struct pool *p, unsigned unused)
+{
+    (void)unused;
+    return atomic_load(&p->busy) == 0;
+}
+
+/* Whether what is waited for came while this thread looked. */
+static bool
+comes_soon(struct pool *p, bool (*came)(struct pool *, unsigned), unsigned seen)
+{
+    uint64_t until;
+
+    for (int i = 0; i < POOL_PAUSES; i++) {
+        if (came(p, seen)) {
+            return true;
+        }
+        relax();
+    }
+    until = monotonic_us() + POOL_LOOK_US;
+    while (monotonic_us() < until) {
+        for (int i = 0; i < 20; i++) {
+            if (came(p, seen)) {
+                return true;
+            }
+            relax();
+        }
+        (void)sched_yield();
+    }
+    return false;
+}
+
 /* Wait until the round is not `seen`; false: stop. */
 static bool wait_for_round(struct pool *p, unsigned seen)
 {
     bool stop;
 
-    for (int i = 0; i < POOL_SPINS; i++) {
-        if (atomic_load(&p->round) != seen) {
-            return true;
-        }
-        relax();
+    if (comes_soon(p, has_round, seen)) {
+        return true;
     }
     pthread_mutex_lock(&p->lock);
     while (atomic_load(&p->round) == seen && !p->stop) {
@@ -146,11 +183,8 @@ void pool_run(struct pool *p, pool_job job, void *arg)
     pthread_cond_broadcast(&p->work);
     pthread_mutex_unlock(&p->lock);
     job(arg, 0);
-    for (int i = 0; i < POOL_SPINS; i++) {
-        if (atomic_load(&p->busy) == 0) {
-            return;
-        }
-        relax();
+    if (comes_soon(p, is_idle, 0)) {
+        return;
     }
     pthread_mutex_lock(&p->lock);
     while (atomic_load(&p->busy) != 0) {

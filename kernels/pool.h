@@ -2,7 +2,8 @@
  *
  * pool_run() calls the job once on every worker, the caller being worker 0,
  * and returns when all are done. Handing out a job costs some microseconds:
- * helpers spin briefly for the next one, then sleep.
+ * who waits looks for a while before it sleeps, and lets others have the
+ * processor between two looks.
  *
  * Threads: one thread at a time may call pool_run(). Where workers are pinned,
  * worker 0 is the thread that calls pool_run(), from its first job until
