@@ -16,8 +16,8 @@
  *                        after the other, with a thousand keys, leaves half of
  *                        its hour to all others
  *   of all of a kind     those of the relay: a liar names whatever it likes,
- * but its thousand keys are where it is Who owns networks owns groups; k of
- * them leave the k-th part and one of it.
+ * but its thousand keys are where it is. Who owns k networks owns k groups, and
+ * leaves one part of k + 1 to all others.
  *
  * Memory: MEMBERS_SHARES_MAX rows for all windows. Where there are more groups,
  * the one that used least is forgotten: that helps nobody who used much.

@@ -1,6 +1,6 @@
 /* checkpoint.c - what a checkpoint costs the trainer, and what the disk.
  *
- * use: bench_checkpoint [DIR [WIDTH]]
+ * use: bench_checkpoint [DIR [WIDTH [THREADS]]]
  *
  * A Llama of 4 layers and that width (768: 31 M parameters, a state of 0.25
  * GB). Per commit the trainer's thread copies the state and its own moments
@@ -8,7 +8,8 @@
  * train with it; a worker writes the file beside it (checkpoint_save). The
  * first copy goes to fresh memory, the others to that of the one before.
  * Figures are seconds of processor time of one thread, which hold on a busy
- * machine; of the file, wall time too, which holds on an idle one.
+ * machine; with more THREADS, and of the file, of wall time, which hold on an
+ * idle one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,8 @@ static struct shard text_shard(void)
     return s;
 }
 
-static struct replica_options options(const struct shard *shard, uint32_t width)
+static struct replica_options
+options(const struct shard *shard, uint32_t width, int threads)
 {
     const struct preset *p;
     char errmsg[ERRMSG_SIZE];
@@ -69,7 +71,7 @@ static struct replica_options options(const struct shard *shard, uint32_t width)
         .seq = 128,
         .train = shard,
         .n_train = 1,
-        .threads = 1,
+        .threads = threads,
     };
 }
 
@@ -115,7 +117,9 @@ int main(int argc, char **argv)
     const char *dir = argc > 1 ? argv[1] : "bench-checkpoint";
     uint32_t width = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 768;
     struct shard shard = text_shard();
-    struct replica_options opt = options(&shard, width);
+    int threads = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 1;
+    clockid_t clock = threads > 1 ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID;
+    struct replica_options opt = options(&shard, width, threads);
     struct hash32 params, rest;
     struct replica r;
     char errmsg[ERRMSG_SIZE];
@@ -132,16 +136,16 @@ int main(int argc, char **argv)
     replica_init(&r);
     (void)replica_step(&r, &loss); /* touches everything once */
     for (int turn = 0; turn < 3; turn++) {
-        at[0] = seconds(CLOCK_THREAD_CPUTIME_ID);
+        at[0] = seconds(clock);
         (void)replica_step(&r, &loss);
-        at[1] = seconds(CLOCK_THREAD_CPUTIME_ID);
+        at[1] = seconds(clock);
         s = snapshot_make(&r, s);
-        at[2] = seconds(CLOCK_THREAD_CPUTIME_ID);
+        at[2] = seconds(clock);
         if (s == NULL) {
             return 1;
         }
         snapshot_hash(&r, s, &params, &rest);
-        at[3] = seconds(CLOCK_THREAD_CPUTIME_ID);
+        at[3] = seconds(clock);
         gb = (double)s->n_state * sizeof(float) * 1e-9;
         (void)printf("%.1f M parameters, a state of %.3f GB, a file of %.3f "
                      "GB\n"
