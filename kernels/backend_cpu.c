@@ -1,4 +1,5 @@
-/* backend_cpu.c - choose a kernel set and share its work out over threads. */
+/* backend_cpu.c - a kernel set as a backend: shares its work out over threads.
+ */
 #include "kernels/backend.h"
 
 #include <math.h>
