@@ -1,143 +1,203 @@
 #!/usr/bin/env python3
-"""utilisation.py - what of a peer's training a run over home lines leaves.
+"""utilisation.py - what a run over home lines leaves of a peer's training time.
 
-use: tests/netlab/utilisation.py [CASE...] [--turns N] [--seconds S] [--up 20mbit]
-         [--down 100mbit] [--rtt-ms 50] [--json]
+use: tests/netlab/utilisation.py [CASE...] [--peers 2] [--rounds 8] [--step-s 0.7]
+         [--parameters 10600000] [--up 20mbit] [--down 100mbit] [--rtt-ms 50]
+         [--json]
 
-Two hosts, each with a home line, train one model (10.6 million parameters) with
-real daemons of one thread each, for S seconds from the first round on:
-  alone       the same daemons and no round: what 100 % is
+Each peer is a real daemon with a training loop in Python, on a host with a home
+line. A step of that loop takes --step-s and no processor, as that of a GPU
+does, so that the figures are of the network and of loco, and not of who has
+this machine's processors. Utilisation is the time in steps, of the time from
+one round to the last one:
   streaming   the preset: 4 fragments in 4 bits, one every 25 steps, taken one
               step later
   overlap     the same, but taken 4 steps later
-  opendiloco  one vector in fp16 every 100 steps, which the trainer waits for
-in turns. Printed for each case, medians over the turns: tokens per second of
-both peers; the same as a share of `alone` of that turn; the share of the time
-in which the thread that trains had a processor; what the other threads of a
-daemon took, in per cent of a processor; rounds. Both trainers and the router
-of the laboratory share the machine's processors, so it needs three for exact
-figures; with two the other threads take from the trainers what they take.
+  opendiloco  one vector in fp16 every 100 steps, which the loop waits for
+  muon-avg    one vector in 4 bits every 32 steps, which the loop waits for
+Beside it: what a round costs, in seconds, and where it is, by the medians of
+`loco rounds`: waiting for members, moving data, hash and votes, the outer step.
+Where steps overlap with a round, only what is longer than these is lost. Needs
+root and python3-numpy.
 """
 import argparse
 import json
 import os
+import re
+import signal
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lab  # noqa: E402
-from lab import Failed, Lab, LabSwarm, missing, not_built  # noqa: E402
+from lab import Failed, Lab, LOCO, PORT, check, missing, not_built  # noqa: E402
 import swarm  # noqa: E402
+from program import Skipped, interpreter  # noqa: E402
 
 CASES = {
-    "alone": ("streaming", 400_000, {}),
-    "streaming": ("streaming", 100, {}),
-    "overlap": ("streaming", 100, {"sync.overlap": 4}),
-    "opendiloco": ("opendiloco", 100, {}),
+    "streaming": ("streaming", 100, 4, {}),
+    "overlap": ("streaming", 100, 4, {"sync.overlap": 4}),
+    "opendiloco": ("opendiloco", 100, 1, {}),
+    "muon-avg": ("muon-avg", 32, 1, {}),
 }
-MODEL = swarm.MODEL.replace("dim: 32", "dim: 384").replace(
-    "layers: 2", "layers: 6").replace("ffn: 64", "ffn: 1024").replace(
-    "heads: 2", "heads: 6").replace("seq: 64", "seq: 256")
-TICK = os.sysconf("SC_CLK_TCK")
+PARTS = ("wait", "plan", "reduce", "hash", "vote", "apply")
+LOOP = """
+import json, sys, time
+import numpy as np
+import loco
+
+a = json.loads(sys.argv[1])
+model = {f"x{k}": np.zeros(a["parameters"] // 16, np.float32)
+         for k in range(16)}
+if a["create"]:
+    print(loco.create("utilisation", model, out=a["run"], sync=a["sync"],
+                      settings=a["settings"]))
+    sys.exit()
+with loco.join(a["uri"], model, run=a["run"], listen=a["listen"],
+               args=a["args"]) as run:
+    for step in range(1 << 30):
+        time.sleep(a["step_s"])
+        model["x0"][0] += 1
+        run.step(1.0, tokens=1024)
+        print("step", step, time.monotonic(), flush=True)
+"""
 
 
-def thread_seconds(pid):
-    """Processor time of each thread: id -> seconds."""
-    found = {}
-    for tid in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{tid}/stat", encoding="ascii") as f:
-            fields = f.read().rsplit(")", 1)[1].split()
-        found[tid] = (int(fields[11]) + int(fields[12])) / TICK
-    return found
+class Peer:
+    def __init__(self, space, folder, host):
+        self.space, self.host = space, host
+        self.state = os.path.join(folder, host.name)
+        self.out = self.state + ".out"
+
+    def start(self, a, **more):
+        with open(self.out, "wb") as out:
+            self.process = self.space.start(
+                self.host, interpreter(), "-c", LOOP,
+                json.dumps({**a, **more}), stdout=out, stderr=out,
+                env=environment(self.state))
+
+    def steps(self):
+        """When each step and what followed it was over."""
+        with open(self.out, encoding="utf-8", errors="replace") as f:
+            text = f.read()
+        check(self.process.poll() is None, text[-900:])
+        return [float(t) for t in re.findall(r"^step \d+ (\S+)$", text, re.M)]
+
+    def end(self):
+        """The loop, and the locod that it started."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(60)
+
+    def ask(self, *words):
+        done = subprocess.run(
+            self.host.command(LOCO, *words, "--state", self.state, "--json"),
+            capture_output=True, text=True, timeout=60)
+        return json.loads(done.stdout) if done.returncode == 0 else None
 
 
-def look(peers):
-    return [(p.status(), thread_seconds(p.process.pid)) for p in peers]
+def environment(state):
+    python = os.path.join(swarm.ROOT, "deploy", "python")
+    return dict(os.environ, LOCO_STATE=state, LOCO_COMMAND=LOCO,
+                LOCO_LOCOD=swarm.LOCOD, PYTHONPATH=python,
+                LOCO_LIBRARY=os.path.join(swarm.BUILD, "libloco.so.0"))
 
 
-def spent(before, after):
-    """Of one daemon: the busiest thread's seconds, and all others'."""
-    took = sorted(s - before.get(tid, 0) for tid, s in after.items())
-    return took[-1], sum(took[:-1])
+def home(space, name, a):
+    host = space.host(name, "net", rate=a.down, delay=f"{a.rtt_ms / 4}ms")
+    space.wire(name, "net", rate=a.up)
+    return host
+
+
+def loops(space, folder, name, a):
+    """The peers of a run of that case, started."""
+    preset, period, _, more = CASES[name]
+    host = [home(space, f"p{k}", a) for k in range(a.peers)]
+    peers = [Peer(space, folder, h) for h in host]
+    loop = {"parameters": a.parameters, "step_s": a.step_s, "uri": None,
+            "run": os.path.join(folder, "run.yaml"), "sync": preset,
+            "listen": f"0.0.0.0:{PORT}", "args": [], "create": False,
+            "settings": {"sync.period": period, "round.min_peers": a.peers,
+                         "inner.batch": 4, "inner.seq": 256, **more}}
+    run_id = subprocess.run(
+        [interpreter(), "-c", LOOP, json.dumps({**loop, "create": True})],
+        check=True, capture_output=True, text=True,
+        env=environment(folder)).stdout.split()[-1]
+    peers[0].start(loop)
+    swarm.wait_for(lambda: peers[0].ask("status"), "the first one is up", 60)
+    for p in peers[1:]:
+        p.start(loop, run=None,
+                uri=f"loco://{host[0].address}:{PORT}/{run_id}")
+    return peers
+
+
+def figures_of(peers, case, a):
+    every = case[1] // case[2]  # steps of a round
+    first = 2 * every  # links and ways are found before
+    last = first + a.rounds * every
+    swarm.wait_for(lambda: min(len(p.steps()) for p in peers) > last,
+                   lambda: f"{last} steps: {peers[0].ask('status')}",
+                   60 + 4 * last * a.step_s)
+    share = statistics.mean(
+        (last - first) * a.step_s / (t[last - 1] - t[first - 1])
+        for t in (p.steps() for p in peers))
+    rounds = [r for p in peers for r in p.ask("rounds")["rounds"]
+              if r["outcome"] == "committed"]
+    return {"utilisation": share,
+            "lost_s": (1 / share - 1) * every * a.step_s,
+            "rounds": len(rounds) // a.peers,
+            **{part: statistics.median(
+                (r["phase_ms"][part] or 0) / 1000 for r in rounds)
+               for part in PARTS}}
 
 
 def measure(name, a):
-    preset, period, more = CASES[name]
-    settings = {"sync.rollback": 0, "eval.every_rounds": 0,
-                "sync.outer_lr": None, "sync.outer_momentum": None,
-                "round.fork_after_ms": None, "round.grace_ms": None, **more}
-    with Lab() as space:
+    with tempfile.TemporaryDirectory(prefix="loco-utilisation-") as folder, \
+            Lab() as space:
         space.hub("net")
-        hosts = [space.host(n, "net", rate=a.down, delay=f"{a.rtt_ms / 4}ms")
-                 for n in "ab"]
-        for n in "ab":
-            space.wire(n, "net", rate=a.up)
-        with LabSwarm(hosts, rounds=1000, period=period, sync=preset,
-                      settings=settings, text_bytes=2_000_000) as s:
-            s.start()
-            s.wait_training()
-            for p in s.peers:
-                p.wait_status(lambda x: x["inner_step"] >= 20 and
-                              (name == "alone" or x["round"] >= 1),
-                              "training is warm", 300)
-            before, began = look(s.peers), time.monotonic()
-            time.sleep(a.seconds)  # what is measured, not a wait
-            after, took = look(s.peers), time.monotonic() - began
-            cpu = [spent(x[1], y[1]) for x, y in zip(before, after)]
-            return {
-                "tokens_per_s": sum(y[0]["tokens"] - x[0]["tokens"]
-                                    for x, y in zip(before, after)) / took,
-                "trainer": sum(c[0] for c in cpu) / len(cpu) / took,
-                "others": sum(c[1] for c in cpu) / len(cpu) / took,
-                "rounds": after[0][0]["round"] - before[0][0]["round"],
-                "aborted": after[0][0]["rounds_aborted"],
-            }
-
-
-def turns(a):
-    found = {name: [] for name in a.cases}
-    for _ in range(a.turns):
-        for name in a.cases:
-            figures = measure(name, a)
-            of = found["alone"][-1]["tokens_per_s"] if found["alone"] else \
-                figures["tokens_per_s"]
-            figures["share"] = figures["tokens_per_s"] / of
-            found[name].append(figures)
-            print(f"utilisation: {name} {figures}", file=sys.stderr)
-    return {name: {key: statistics.median(f[key] for f in all_of)
-                   for key in all_of[0]} for name, all_of in found.items()}
+        peers = loops(space, folder, name, a)
+        try:
+            return figures_of(peers, CASES[name], a)
+        finally:
+            for peer in peers:
+                peer.end()
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("cases", nargs="*", metavar="CASE")
-    p.add_argument("--turns", type=int, default=2)
-    p.add_argument("--seconds", type=float, default=60)
+    p.add_argument("--peers", type=int, default=2)
+    p.add_argument("--rounds", type=int, default=8)
+    p.add_argument("--step-s", type=float, default=0.7)
+    p.add_argument("--parameters", type=int, default=10_600_000)
     p.add_argument("--up", default="20mbit")
     p.add_argument("--down", default="100mbit")
     p.add_argument("--rtt-ms", type=float, default=50)
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
-    a.cases = ["alone"] + [c for c in a.cases or CASES if c != "alone"]
+    a.cases = a.cases or list(CASES)
     if unknown := [c for c in a.cases if c not in CASES]:
         p.error(f"no case {unknown[0]}; there are {', '.join(CASES)}")
     if why := missing() or not_built():
         sys.exit(f"utilisation: {why}")
-    swarm.MODEL = MODEL
-    found = turns(a)
+    found = {}
+    for name in a.cases:
+        found[name] = measure(name, a)
+        print(f"utilisation: {name} {found[name]}", file=sys.stderr)
     if a.json:
         print(json.dumps(found))
         return
-    print("case        tokens/s   share  trainer  others  rounds  aborted")
+    print("case        in steps  lost s a round  "
+          + "  ".join(f"{part:>6}" for part in PARTS))
     for name, f in found.items():
-        print(f"{name:10} {f['tokens_per_s']:9.0f} {f['share']:7.1%} "
-              f"{f['trainer']:8.1%} {f['others']:7.1%} {f['rounds']:7.0f} "
-              f"{f['aborted']:8.0f}")
+        print(f"{name:10} {f['utilisation']:9.1%} {f['lost_s']:15.2f}  "
+              + "  ".join(f"{f[part]:6.2f}" for part in PARTS))
 
 
 if __name__ == "__main__":
     try:
         main()
-    except Failed as e:
+    except (Failed, Skipped) as e:
         sys.exit(f"utilisation: {e}")
