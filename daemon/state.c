@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -91,6 +92,7 @@ int lock_state(struct daemon *d)
                         "stop that one, or give this one its own with --state",
                         d->config.state);
     }
+    (void)fchmod(d->lock_fd, 0600); /* a word may hold an invitation */
     fill_lock(d);
     return 0;
 }

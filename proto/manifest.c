@@ -184,6 +184,9 @@ static int check_file(const struct manifest *m,
                       const char *name,
                       char *errmsg)
 {
+    if (!name_safe(name)) { /* not shown: it may control a terminal */
+        return errmsg_invalid(errmsg, "%s: must be the name of a file", key);
+    }
     if (manifest_shard_named(&m->data, name) == m->data.n_shards) {
         return errmsg_invalid(errmsg, "%s: '%s' must be one of data.shards",
                               key, name);

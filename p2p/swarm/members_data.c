@@ -187,8 +187,11 @@ bool members_bulk_better(struct members *m, int peer, uint64_t now_ms)
 {
     const struct members_link *l = members_link_of_peer(m, peer);
 
+    /* Without a place to meet nothing would say when the next try is due. */
     return l != NULL && !l->relayed &&
-           (!l->punched || members_tries_may(&m->peers[peer].way.data, now_ms));
+           (!l->punched ||
+            (members_tries_may(&m->peers[peer].way.data, now_ms) &&
+             through(m, peer, l, SERVICE_MEET) != MEMBERS_NONE));
 }
 
 void members_on_bulk_met(struct members *m,

@@ -1062,11 +1062,14 @@ static void a_relay_that_is_gone_is_asked_for_nothing(void **state)
     assert_false(o.relayed || o.met);
     assert_true(o.plain); /* who waits is told that it failed */
     assert_false(o.called);
+    /* A fetch that goes on does not dial again and again. */
+    assert_false(members_bulk_better(&f->m, row(f, OTHER), f->now_ms));
     members_set_reach(&f->m, REACH_PUBLIC);
     assert_true(data(f).called);
     members_set_reach(&f->m, REACH_RESTRICTED);
     /* It has told us of OTHER: they are linked, perhaps. */
     f->m.peers[row(f, OTHER)].way.via[0] = row(f, SECOND);
+    assert_true(members_bulk_better(&f->m, row(f, OTHER), f->now_ms));
     o = data(f);
     assert_true(o.relayed && o.met && !o.plain);
     assert_true(id_eq(&o.relay, &f->peer[SECOND].id));

@@ -266,6 +266,7 @@ static void each_senseless_value_has_its_sentence(void **state)
         {"model.layout", "a.bin", "data.shards[0].tokens: must be 0"},
         {"model.init", "a.bin", "data.shards[0].tokens: must be 0"},
         {"model.init", "c.bin", "model.init: 'c.bin' must be one of"},
+        {"model.init", "\033]0;x\a", "model.init: must be the name of a file"},
         {"model.layout", "c.bin", "set model.params"},
         {"data.shards[0].tokens", "0", "data.shards[0].tokens: must be 0"},
         {"model.params", "5", "model.dim: must be 0"},
