@@ -190,7 +190,9 @@ struct job_audit {
 /* Its moments and blocks have come as BUFFER_MOMENTS and OFFER of STREAM_WORK;
  * the state before `round` and the result are here. */
 struct job_repeat {
+    bool stop;             /* nothing of that is wanted any more; no answer */
     uint64_t round;        /* the commit that has the contribution */
+    uint64_t base;         /* the state before it, as segment.name has it */
     struct peer_id maker;  /* whose it is.. */
     struct out_span lease; /* ..and the struct lease that it read.. */
     uint32_t steps;        /* ..so many positions of */
@@ -283,9 +285,12 @@ struct report_state {
     struct hash32 params_hash, momentum_hash;
     struct hash32 sample; /* of that state (proto/sample.h) */
     /* With terms.audits_work: the root of the blocks of the inner moments that
-     * the next lease begins with, after so many steps of the optimizer. */
+     * the next lease begins with, after so many steps of the optimizer; zeros:
+     * not known. */
     struct hash32 moments;
     uint64_t moment_steps;
+    bool broken; /* a GPU was lost: none of `moments`, as they are not those
+                    with which the steps before ended */
 };
 
 /* A TRAIN may follow at once; the hashes are made behind its steps. */
@@ -305,6 +310,8 @@ struct report_trained {
     uint64_t tokens; /* in this contribution */
     float loss;
     struct hash32 blocks; /* with terms.audits: the root of its blocks */
+    bool broken; /* it was begun anew meanwhile, as a GPU was lost: with other
+                    moments than those announced with the state */
 };
 
 struct report_evaluated {

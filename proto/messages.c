@@ -343,6 +343,10 @@ MSG_PART(rollback,
          MSG_FIELD_U64(struct rollback, round),
          MSG_FIELD_FIXED(struct rollback, state));
 
+MSG_PART(moments,
+         MSG_FIELD_FIXED(struct moments, root),
+         MSG_FIELD_U64(struct moments, steps));
+
 MSG_DEFINE(ready_body,
            MSG_FIELD_U64(struct ready_body, epoch),
            MSG_FIELD_FIXED(struct ready_body, view),
@@ -361,7 +365,9 @@ MSG_DEFINE(ready_body,
            MSG_ARRAY_STRUCT(struct ready_body, rollback, n_rollback,
                             rollback_schema),
            MSG_FIELD_FIXED(struct ready_body, offer),
-           MSG_FIELD_U64(struct ready_body, silent));
+           MSG_FIELD_U64(struct ready_body, silent),
+           MSG_ARRAY_STRUCT(struct ready_body, moments, n_moments,
+                            moments_schema));
 
 MSG_DEFINE(ready,
            MSG_FIELD_STRUCT(struct ready, body, ready_body_schema),
@@ -377,7 +383,9 @@ MSG_PART(plan_member,
          MSG_FIELD_U64(struct plan_member, holds),
          MSG_FIELD_U32(struct plan_member, share),
          MSG_FIELD_BOOL(struct plan_member, gateway),
-         MSG_FIELD_FIXED(struct plan_member, offer));
+         MSG_FIELD_FIXED(struct plan_member, offer),
+         MSG_ARRAY_STRUCT(struct plan_member, moments, n_moments,
+                          moments_schema));
 
 MSG_PART(contributor,
          MSG_FIELD_FIXED(struct contributor, peer),
@@ -449,11 +457,6 @@ MSG_DEFINE(accuse,
            MSG_FIELD_FIXED(struct accuse, commit),
            MSG_FIELD_U64(struct accuse, offset),
            MSG_FIELD_U8(struct accuse, silent));
-
-MSG_DEFINE(moments,
-           MSG_FIELD_U64(struct moments, round),
-           MSG_FIELD_FIXED(struct moments, root),
-           MSG_FIELD_U64(struct moments, steps));
 
 MSG_DEFINE(verdict_body,
            MSG_FIELD_U64(struct verdict_body, round),

@@ -83,7 +83,6 @@
     X(STAGE_TAKE,   0x3e, stage_take,       PEER,     DIRECT,  NEVER)          \
     X(STAGE_EVAL,   0x3f, stage_eval,       PEER,     DIRECT,  NEVER)          \
     X(EVAL_TAKE,    0x44, eval_take,        PEER,     DIRECT,  NEVER)          \
-    X(MOMENTS,      0x45, moments,          PEER,     DIRECT,  NEVER)          \
     X(VERDICT,      0x46, verdict,          PEER,     FORWARD, NEVER)          \
     X(FETCH,        0x38, fetch,            PEER,     DIRECT,  NEVER)          \
     X(FETCH_NO,     0x39, fetch_no,         PEER,     DIRECT,  NEVER)          \
@@ -650,6 +649,13 @@ struct rollback {
     struct hash32 state;
 };
 
+/* The inner moments that a lease began with (proto/blocks.h): whoever makes it
+ * again begins with them, too. */
+struct moments {
+    struct hash32 root; /* as an offer */
+    uint64_t steps;     /* that the optimizer had made */
+};
+
 struct ready_body {
     uint64_t epoch;
     struct hash32 view;
@@ -676,6 +682,10 @@ struct ready_body {
     /* bit i: member i of the view did not serve, of late, what it contributed
      * to a sum that this member wanted to repeat (p2p/round/silence.h). */
     uint64_t silent;
+    /* In a run with audits of work; none: that lease cannot be made again, as
+     * it began before `state`. */
+    uint32_t n_moments;
+    struct moments moments[1];
 };
 
 struct ready {
@@ -697,6 +707,8 @@ struct plan_member {
                        other sites; else false. The coordinator sets it, every
                        member finds the sites by it (p2p/exchange/walk.h) */
     struct hash32 offer; /* as in its READY: owners check what comes by it */
+    uint32_t n_moments;  /* as in its READY: auditors begin with them */
+    struct moments moments[1];
 };
 
 struct contributor {
@@ -825,15 +837,6 @@ struct accuse {
     uint64_t offset; /* of the block's first element */
     uint8_t silent;  /* 0: it is wrong; k: member k - 1 of the plan does not
                         serve what it contributed to it */
-};
-
-/* The inner moments with which my lease of that round begins (proto/blocks.h):
- * whoever makes it again begins with them, too. */
-struct moments {
-    uint64_t round;
-    struct hash32 root; /* as an offer; zeros: that lease cannot be made again,
-                           as it began before the state that is in place */
-    uint64_t steps;     /* that my optimizer has made */
 };
 
 /* The lease of a member, made again: what comes of it is, or is not, what it

@@ -11,8 +11,10 @@
 
 #include <stdint.h>
 
-#define KEPT_STATES     2
-#define KEPT_STATES_MAX 4 /* in runs with audits of work */
+#define KEPT_STATES 2
+/* In runs with audits of work: the state before each contribution that others
+ * may ask about (OFFERS_PAST_MAX), and the newest. */
+#define KEPT_STATES_MAX 6
 
 struct kept_state {
     void *state;          /* NULL: none */

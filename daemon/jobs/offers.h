@@ -24,7 +24,7 @@
 
 /* Rounds that others may ask about: of their sums; and of their work. */
 #define OFFERS_PAST     2
-#define OFFERS_PAST_MAX 4
+#define OFFERS_PAST_MAX 5
 
 struct offer {
     uint64_t round;       /* which commit has it; 0: none yet */

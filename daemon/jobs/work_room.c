@@ -58,8 +58,7 @@ static bool is_after(const struct segment *s)
     return s->buffer == BUFFER_MOMENTS && s->op == SEGMENT_LANE;
 }
 
-/* The contribution that the piece is about. */
-static uint64_t round_of(const struct segment *s)
+uint64_t work_round(const struct segment *s)
 {
     return is_after(s) ? s->index - 1 : s->index;
 }
@@ -72,14 +71,14 @@ begin(struct work_room *r, const struct segment *s, const struct offer_cut *cut)
         s->buffer == BUFFER_MOMENTS ? cut->elements : 2 * cut->elements;
     int rv;
 
-    if (r->round == round_of(s) && id_eq(&r->maker, &s->maker) && r->n == n) {
+    if (r->round == work_round(s) && id_eq(&r->maker, &s->maker) && r->n == n) {
         return 0;
     }
     rv = take_memory(r, n, cut->block);
     if (rv != 0) {
         return rv;
     }
-    r->round = round_of(s);
+    r->round = work_round(s);
     r->maker = s->maker;
     r->n_have = 0;
     memset(r->have, 0, (size_t)(n_blocks(r) + 7) / 8);
@@ -122,7 +121,7 @@ int work_room_take(struct work_room *r,
     int rv;
 
     if ((lane && (s->lane >= WORK_BLOCKS || s->len > cut->block)) ||
-        (!lane && s->buffer != BUFFER_MOMENTS) || round_of(s) == 0) {
+        (!lane && s->buffer != BUFFER_MOMENTS) || work_round(s) == 0) {
         return LOCO_EINVAL;
     }
     rv = offer_check(cut, s, s->index, src);
@@ -241,6 +240,18 @@ static int sum_blocks(const struct work_room *r,
     return rv;
 }
 
+static double length(double squares)
+{
+    return sqrt(squares);
+}
+
+/* How many times as long, or as short, one of two vectors is. Two vectors of
+ * nothing are equal. */
+static double stretch(double x, double r)
+{
+    return x == r ? 1 : x > 0 && r > 0 ? fmax(x / r, r / x) : INFINITY;
+}
+
 /* The lesser cosine of both moments. A block that lies in both counts as one of
  * u: that hides nothing, as it is one of many. */
 static void read_after(const struct work_room *r,
@@ -259,6 +270,61 @@ static void read_after(const struct work_room *r,
         }
     }
     out->after = fmin(cosine(&u), cosine(&v));
+    out->after_stretch = fmax(stretch(length(u.xx), length(u.rr)),
+                              stretch(length(v.xx), length(v.rr)));
+}
+
+static double length_of(const float *x, uint64_t n)
+{
+    double squares = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        squares += (double)x[i] * (double)x[i];
+    }
+    return length(squares);
+}
+
+/* What a mean of so many steps weighs, that began with nothing. */
+static double age(double beta, uint64_t steps)
+{
+    return 1 - pow(beta, (double)steps);
+}
+
+/* Whether it remembers as far back as it ever will, about: gradients get
+ * shorter as training goes on, and an old mean remembers longer ones. */
+static bool is_settled(double beta, uint64_t steps)
+{
+    return (double)steps * (1 - beta) >= 1;
+}
+
+/* Moments that began anew are nothing, whatever they are said to be. A mean of
+ * few gradients is shorter than an old one before it is corrected, and u is
+ * longer after that; so u has no least length, and its most is that of the
+ * longer one of both corrections. */
+bool work_room_stretch(const struct work_room *r,
+                       const struct work_own_moments *own,
+                       uint64_t steps,
+                       double *worst)
+{
+    const uint64_t n = r->n / 2;
+    const double u = length_of(r->moments, n);
+    const double v = length_of(r->moments + n, n);
+    double own_u, own_v;
+
+    if (steps == 0 || u == 0) {
+        *worst = u == 0 && v == 0 ? 1 : INFINITY;
+        return true;
+    }
+    if (own->moments == NULL || own->steps == 0) {
+        return false;
+    }
+    own_u = length_of(own->moments, n) / age(own->beta1, own->steps);
+    own_v = length_of(own->moments + n, n) / age(own->beta2, own->steps);
+    *worst = u / own_u;
+    if (is_settled(own->beta2, steps) && is_settled(own->beta2, own->steps)) {
+        *worst = fmax(*worst, stretch(v / age(own->beta2, steps), own_v));
+    }
+    return true;
 }
 
 int work_room_read(const struct work_room *r,

@@ -56,6 +56,9 @@ int work_room_take(struct work_room *r,
                    const struct segment *s,
                    const uint8_t *src);
 
+/* The contribution that a piece is about. */
+uint64_t work_round(const struct segment *s);
+
 /* The result of that round at block k of `sent`, encoded. */
 int work_room_mean(struct work_room *r,
                    uint32_t k,
@@ -64,6 +67,20 @@ int work_room_mean(struct work_room *r,
 
 /* All moments are here, and with its mean at least one block. */
 bool work_room_is_full(const struct work_room *r);
+
+/* The auditor's own moments at the state before the round. */
+struct work_own_moments {
+    const float *moments; /* (n); NULL: not here */
+    uint64_t steps;       /* of its optimizer then */
+    double beta1, beta2;
+};
+
+/* repeat_reading.stretch of the moments that are here, after so many steps of
+ * the maker's optimizer. False: our own are not here, or nothing yet. */
+bool work_room_stretch(const struct work_room *r,
+                       const struct work_own_moments *own,
+                       uint64_t steps,
+                       double *worst);
 
 /* What comes of the lease, made again. */
 struct work_repeat {

@@ -166,7 +166,8 @@ struct machine_work {
     struct work_room room;
     struct snapshot *base; /* the state before the round of the room */
     bool reading;          /* a REPEAT reads both.. */
-    atomic_bool done;      /* ..until then */
+    atomic_bool done;      /* ..until then.. */
+    atomic_bool stop;      /* ..and is to end now */
 };
 
 struct machine_pair {

@@ -38,7 +38,7 @@ static void announce_moments(const struct publisher *p,
     };
     struct offer o;
 
-    if (cut.block > 0 && s->moments != NULL &&
+    if (cut.block > 0 && s->moments != NULL && !state->broken &&
         offer_make(&o, &cut, s->moments) == 0) {
         o.round = s->round + 1;
         state->moments = *offer_root(&o);

@@ -97,7 +97,7 @@ static bool recover(struct trainer *t, int rc)
     publisher_wait(t->publisher);
     log_error("train", "the GPU failed (%s): %s", loco_strerror(rc),
               device_message(t->replica.backend.device));
-    t->gpu_lost_before = true;
+    t->gpu_lost_before = t->broken = true;
     t->n_leased = 0;
     if (again) {
         rv = replica_recover(&t->replica, true, errmsg);
@@ -177,6 +177,8 @@ void trainer_trained(struct trainer *t, int rc)
     ev.trained.inner_step = t->replica.inner_step;
     ev.trained.tokens = t->replica.tokens_pending;
     ev.trained.loss = t->loss;
+    ev.trained.broken = t->broken;
+    t->packed_broken = t->broken;
     t->opt.post(t->opt.self, &ev);
 }
 
@@ -382,6 +384,17 @@ static bool hashes_beside(const struct trainer *t)
            t->opt.slots == NULL && t->opt.replica.affinity.n == 0;
 }
 
+/* A GPU that was lost behind the last contribution took with it the moments
+ * that this one ended with. */
+static void note_broken(struct trainer *t, struct local_event *ev)
+{
+    struct report_state *state =
+        ev->type == LOCAL_LOADED ? &ev->loaded : &ev->applied;
+
+    state->broken = t->broken && !t->packed_broken;
+    t->broken = t->packed_broken = false;
+}
+
 /* LOAD, APPLY, PAIR: the state in place is to be another one. */
 static void run_state(struct trainer *t, const struct trainer_command *c)
 {
@@ -396,6 +409,7 @@ static void run_state(struct trainer *t, const struct trainer_command *c)
                                    c->job.pair.first);
     }
     if (ev.rc == 0) {
+        note_broken(t, &ev);
         publisher_publish(t->publisher, &ev, hashes_beside(t));
     } else {
         t->opt.post(t->opt.self, &ev);
@@ -467,6 +481,7 @@ static void begin_task(struct trainer *t, const struct trainer_command *c)
     struct replica *r = &t->replica;
 
     if (!r->have_backend) { /* lost in an earlier round: once more */
+        t->broken = true;
         publisher_wait(t->publisher);
         (void)replica_recover(r, true, NULL);
     }

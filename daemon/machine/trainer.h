@@ -45,6 +45,8 @@
 #ifndef LOCO_DAEMON_MACHINE_TRAINER_H
 #define LOCO_DAEMON_MACHINE_TRAINER_H
 
+#include <stdatomic.h>
+
 #include "daemon/jobs/offers.h"
 #include "daemon/jobs/work_room.h"
 #include "daemon/machine/loop_socket.h"
@@ -65,10 +67,14 @@ struct trainer_command {
                            before that round */
     const struct work_room *room; /* REPEAT: full; nobody changes it meanwhile
                                    */
-    const float *moments;         /* LOAD from_disk: (2, n) or NULL */
-    uint64_t inner_step, tokens;  /* LOAD from_disk */
-    const uint8_t *wire;          /* APPLY; PAIR: NULL where it is alone */
-    size_t wire_room;             /* APPLY: bytes for replica_know_wire() */
+    const atomic_bool *stop;      /* REPEAT: it is to end now */
+    /* (2, n) or NULL: LOAD from_disk; REPEAT: our own with that state, after so
+     * many steps. */
+    const float *moments;
+    uint64_t moment_steps;
+    uint64_t inner_step, tokens; /* LOAD from_disk */
+    const uint8_t *wire;         /* APPLY; PAIR: NULL where it is alone */
+    size_t wire_room;            /* APPLY: bytes for replica_know_wire() */
     /* APPLY: as long as the wire, what rounding took from the contribution, for
      * the next one; NULL: not known. */
     const float *error;

@@ -39,6 +39,9 @@ struct trainer {
     float *residual; /* (n) with error feedback */
     struct trainer_repeat repeat;
     bool gpu_lost_before;
+    /* It was lost since the last state was published; and before what was
+     * packed last was. */
+    bool broken, packed_broken;
     bool stopped;
     struct trainer_stage stage; /* with slots */
     double stepped_s;

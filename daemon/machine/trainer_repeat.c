@@ -25,14 +25,23 @@ void trainer_repeat_close(struct trainer_repeat *r)
     *r = (struct trainer_repeat){0};
 }
 
+static bool with_own(const struct trainer_repeat *r)
+{
+    return r->pass >= REPEAT_OWN_FIRST;
+}
+
 /* At the beginning of the lease. */
 static int open_ghost(struct trainer_repeat *r)
 {
     const struct job_repeat *job = &r->command.job.repeat;
-    const float *moments = r->command.room->moments;
+    const float *moments =
+        with_own(r) ? r->command.moments : r->command.room->moments;
     char errmsg[ERRMSG_SIZE] = "";
     int rv;
 
+    if (moments == NULL) {
+        return LOCO_ENOENT;
+    }
     r->open = true;
     r->made = 0;
     rv = replica_open(&r->ghost, &r->opt, errmsg);
@@ -46,18 +55,26 @@ static int open_ghost(struct trainer_repeat *r)
         return rv;
     }
     replica_set_moments(&r->ghost, moments, moments + r->ghost.n,
-                        job->moment_steps);
+                        with_own(r) ? r->command.moment_steps
+                                    : job->moment_steps);
     return 0;
 }
 
-/* Products of the other kind. LOCO_EDEVICE: a GPU has one kind. */
-static int other_products(struct trainer_repeat *r)
+/* What the next pass is made with: products of the other kind, then our own
+ * moments with products of either. LOCO_EDEVICE: a GPU has one kind. */
+static int next_pass(struct trainer_repeat *r)
 {
     if (r->ghost.backend.device != NULL) {
         return LOCO_EDEVICE;
     }
-    r->opt.dtype = r->ghost.backend.bf16 ? BACKEND_FP32 : BACKEND_ROUNDED;
-    return 0;
+    if (r->pass == REPEAT_FIRST) {
+        r->dtype[0] = r->opt.dtype;
+        r->dtype[1] = r->ghost.backend.bf16 ? BACKEND_FP32 : BACKEND_ROUNDED;
+    }
+    close_ghost(r);
+    r->pass++;
+    r->opt.dtype = r->dtype[r->pass % 2];
+    return open_ghost(r);
 }
 
 bool trainer_repeat_begin(struct trainer_repeat *r,
@@ -80,90 +97,124 @@ bool trainer_repeat_begin(struct trainer_repeat *r,
     return r->active;
 }
 
-/* Copies of what came of the first time: its moments are those that are read.
- */
-static int keep_first(struct trainer_repeat *r)
+/* What the pass after it is compared with; of the first one the moments, too,
+ * which are those that are read. */
+static int keep(struct trainer_repeat *r)
 {
     const uint64_t n = r->ghost.n;
 
-    r->first = malloc(3 * n * sizeof *r->first);
+    r->first = r->first == NULL ? malloc(3 * n * sizeof *r->first) : r->first;
     if (r->first == NULL) {
         return LOCO_ENOMEM;
     }
     memcpy(r->first, r->ghost.contribution, n * sizeof *r->first);
-    replica_moments(&r->ghost, r->first + n);
+    if (r->pass == REPEAT_FIRST) {
+        replica_moments(&r->ghost, r->first + n);
+    }
     return 0;
 }
 
-/* The contribution of the second time is what the first one is compared with.
- */
-static int read(struct trainer_repeat *r, struct repeat_reading *reading)
+static void read_stretch(struct trainer_repeat *r)
 {
-    const uint64_t n = r->ghost.n;
-    struct work_repeat w = {.codec = r->opt.codec};
-    int rv = r->again ? 0 : keep_first(r);
+    const struct work_own_moments own = {
+        .moments = r->command.moments,
+        .steps = r->command.moment_steps,
+        .beta1 = (double)r->opt.optimizer.beta1,
+        .beta2 = (double)r->opt.optimizer.beta2};
 
-    if (rv != 0) {
+    r->reading.has_stretch = work_room_stretch(
+        r->command.room, &own, r->command.job.repeat.moment_steps,
+        &r->reading.stretch);
+}
+
+/* With what this pass came to. */
+static int read(struct trainer_repeat *r)
+{
+    struct work_repeat w = {.codec = r->opt.codec};
+    struct repeat_reading reading;
+    bool second =
+        r->pass == REPEAT_OTHER || r->pass == REPEAT_OWN_FIRST + REPEAT_OTHER;
+    int rv = second ? 0 : keep(r);
+
+    if (rv != 0 || r->pass == REPEAT_OWN_FIRST) {
         return rv;
     }
     w.repeat = r->first;
-    w.moments = r->first + n;
-    w.steady = r->again ? r->ghost.contribution : NULL;
-    return work_room_read(r->command.room, &w, reading);
+    w.moments = r->first + r->ghost.n;
+    w.steady = second ? r->ghost.contribution : NULL;
+    rv = work_room_read(r->command.room, &w, &reading);
+    if (with_own(r)) {
+        r->reading.has_calm = rv == 0;
+        r->reading.calm = reading.steady;
+    } else {
+        r->reading = reading;
+        read_stretch(r);
+    }
+    return rv;
 }
 
 /* Work that nobody can make again as its moments lead nowhere: no honest member
  * had a contribution from there. Like any bad reading it is made twice. */
-static void nowhere(const struct trainer_repeat *r,
-                    struct repeat_reading *reading)
+static void nowhere(struct trainer_repeat *r)
 {
-    *reading = (struct repeat_reading){
-        .best = 1, .best_own = 1, .has_steady = r->again, .steady = 1};
+    r->reading = (struct repeat_reading){.best = 1,
+                                         .best_own = 1,
+                                         .has_steady = r->pass == REPEAT_OTHER,
+                                         .steady = 1};
 }
 
 static struct local_event answer(const struct trainer_repeat *r,
-                                 const struct repeat_reading *reading,
                                  enum repeat_verdict verdict)
 {
     struct local_event e = job_answer(&r->command.job, 0);
 
     e.repeated.verdict = (uint8_t)verdict;
-    e.repeated.cosine = (float)reading->cosine;
-    e.repeated.own = (float)reading->own;
-    e.repeated.length = (float)reading->length;
+    e.repeated.cosine = (float)r->reading.cosine;
+    e.repeated.own = (float)r->reading.own;
+    e.repeated.length = (float)r->reading.length;
     return e;
 }
 
-/* All steps are made, or one failed. True: so is the work. */
+/* A pass is made, or failed. True: nothing is to follow. */
 static bool finish(struct trainer_repeat *r, int rc, struct local_event *done)
 {
-    struct repeat_reading reading = {0};
-    enum repeat_verdict verdict;
+    enum repeat_verdict verdict = REPEAT_AGAIN;
 
     rc = rc == 0 ? replica_pack(&r->ghost) : rc;
-    if (rc == 0 && r->again && r->first == NULL) {
+    if (rc == 0 && r->pass == REPEAT_OTHER && r->first == NULL) {
         rc = LOCO_ENOENT; /* the first time led nowhere, this time did not */
     }
-    rc = rc == 0 ? read(r, &reading) : rc;
-    if (rc == LOCO_ENUMERIC) {
-        nowhere(r, &reading);
+    rc = rc == 0 ? read(r) : rc;
+    if (rc == LOCO_ENUMERIC && !with_own(r)) {
+        nowhere(r);
         rc = 0;
     }
-    verdict = rc == 0 ? repeat_judge(&reading) : REPEAT_UNCLEAR;
-    if (verdict == REPEAT_AGAIN) {
-        rc = other_products(r);
-        close_ghost(r);
-        r->again = true;
-        rc = rc == 0 ? open_ghost(r) : rc;
+    if (r->pass != REPEAT_OWN_FIRST) {
+        verdict = rc == 0 ? repeat_judge(&r->reading) : REPEAT_UNCLEAR;
+    }
+    if (rc == 0 && verdict == REPEAT_AGAIN) {
+        rc = next_pass(r);
         if (rc == 0) {
             return false;
         }
-        verdict = REPEAT_UNCLEAR;
     }
-    *done = answer(r, &reading, verdict);
+    log_debug("train",
+              "a lease made again: steady %.4f, calm %.4f, after %.3f of %.2f, "
+              "moments %.2f",
+              r->reading.has_steady ? r->reading.steady : 1,
+              r->reading.has_calm ? r->reading.calm : 1,
+              r->reading.has_after ? r->reading.after : 1,
+              r->reading.has_after ? r->reading.after_stretch : 1,
+              r->reading.has_stretch ? r->reading.stretch : 1);
+    *done = answer(r, rc == 0 ? verdict : REPEAT_UNCLEAR);
     done->rc = rc;
     trainer_repeat_close(r);
     return true;
+}
+
+static bool is_stopped(const struct trainer_repeat *r)
+{
+    return r->command.stop != NULL && atomic_load(r->command.stop);
 }
 
 bool trainer_repeat_step(struct trainer_repeat *r, struct local_event *done)
@@ -172,6 +223,11 @@ bool trainer_repeat_step(struct trainer_repeat *r, struct local_event *done)
     float loss;
     int rc;
 
+    if (is_stopped(r)) {
+        *done = job_answer(&r->command.job, LOCO_ECANCELED);
+        trainer_repeat_close(r);
+        return true;
+    }
     if (r->made == r->command.job.repeat.steps) {
         return finish(r, 0, done);
     }

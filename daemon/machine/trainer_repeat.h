@@ -6,7 +6,8 @@
  * (daemon/jobs/work_room.h). Its steps come before those of a TRAIN; a LOAD or
  * APPLY is done between two of them. Where the reading is bad the lease is made
  * once more with products of the other kind, so that a round too wild to tell
- * is known (p2p/round/repeat.h).
+ * is known; and where it is wild, twice more with our own moments, so that a
+ * maker which chose wild ones is known (p2p/round/repeat.h).
  *
  * Memory: that of a second replica, while it lasts; 12 bytes a parameter more
  * for the second time. Everything is the trainer's thread's. Not with a
@@ -17,15 +18,21 @@
 
 #include "daemon/machine/trainer.h"
 
+/* A pass: with the maker's moments, with products of the other kind; then both
+ * with our own moments. */
+enum { REPEAT_FIRST, REPEAT_OTHER, REPEAT_OWN_FIRST };
+
 struct trainer_repeat {
     bool active;
     struct trainer_command command;
     struct replica_options opt;
     struct replica ghost; /* the second one */
     bool open;
-    uint32_t made; /* steps */
-    bool again;    /* the second time */
-    float *first;  /* (n) what came of it the first time, then its moments */
+    uint32_t made;               /* steps */
+    unsigned pass;               /* REPEAT_FIRST.. */
+    enum backend_dtype dtype[2]; /* of passes, by turns */
+    float *first; /* (n) what came of it the first time, then its moments */
+    struct repeat_reading reading;
 };
 
 /* `opt`: of the trainer's own replica. False: it cannot be begun (*rc). */

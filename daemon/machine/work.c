@@ -1,9 +1,9 @@
 /* work.c - the moments of this member's leases, and leases of others that are
  * made again.
  *
- * With each state that it publishes the trainer announces the inner moments
- * that the next lease begins with (publisher.c); they are kept for the round
- * under way and four more, 4 bytes a parameter each. Who audits another member
+ * With each state that it publishes the trainer names the inner moments that
+ * the next lease begins with (publisher.c); they are kept for the round under
+ * way and five more, 4 bytes a parameter each. Who audits another member
  * collects that one's moments and some blocks of what it sent in a room
  * (daemon/jobs/work_room.h); a REPEAT hands the room and the state before the
  * round to the trainer (trainer_repeat.h), and nothing in it changes until that
@@ -59,29 +59,42 @@ int machine_moments_fill(struct machine *m,
 
 /* ---- leases of others --------------------------------------------------- */
 
-/* Whether a REPEAT reads the room. */
+static void let_go(struct machine *m)
+{
+    machine_snapshot_drop(m, m->work.base);
+    m->work.base = NULL;
+}
+
+/* Whether a REPEAT reads the room. The state is let go when it is answered. */
 static bool is_busy(struct machine *m)
 {
-    m->work.reading = m->work.reading && !atomic_load(&m->work.done);
+    if (m->work.reading && atomic_load(&m->work.done)) {
+        m->work.reading = false;
+        let_go(m);
+    }
     return m->work.reading;
 }
 
-/* Only the last states are kept, and the pieces may take longer than that. */
-static void hold_base(struct machine *m, uint64_t round)
+/* The state of that hash, which is kept from the first piece on: only the last
+ * states are kept else, and the pieces may take longer than that. LOCO_ENOENT:
+ * it is not here. */
+static int hold_base(struct machine *m, uint64_t round, uint64_t name)
 {
     struct machine_work *w = &m->work;
     const struct kept_state *kept;
 
-    if (w->base != NULL && w->base->round == round) {
-        return;
+    if (w->base != NULL && w->base->round == round && w->base->name == name) {
+        return 0;
     }
     machine_snapshots_collect(m);
-    kept = kept_find(&m->past.kept, round, 0);
-    if (kept != NULL) {
-        machine_snapshot_drop(m, w->base);
-        w->base = kept->state;
-        w->base->refs++;
+    kept = kept_find(&m->past.kept, round, name);
+    if (kept == NULL) {
+        return LOCO_ENOENT;
     }
+    let_go(m);
+    w->base = kept->state;
+    w->base->refs++;
+    return 0;
 }
 
 int machine_work_take(struct machine *m,
@@ -89,13 +102,10 @@ int machine_work_take(struct machine *m,
                       const uint8_t *src)
 {
     const struct offer_cut cut = segment_cut(&m->terms, m->codec, s);
-    int rv =
-        is_busy(m) ? LOCO_EBUSY : work_room_take(&m->work.room, &cut, s, src);
+    int rv = is_busy(m) ? LOCO_EBUSY : 0;
 
-    if (rv == 0) {
-        hold_base(m, m->work.room.round - 1);
-    }
-    return rv;
+    rv = rv == 0 ? hold_base(m, work_round(s) - 1, s->name) : rv;
+    return rv == 0 ? work_room_take(&m->work.room, &cut, s, src) : rv;
 }
 
 /* The result of the round beside each block of what the maker sent. */
@@ -121,15 +131,30 @@ static int take_means(struct machine *m, uint64_t round)
     return rv;
 }
 
+/* Of a repeat under way nobody waits for the answer. */
+static int stop(struct machine *m)
+{
+    if (is_busy(m)) {
+        atomic_store(&m->work.stop, true);
+    } else {
+        let_go(m);
+    }
+    return 0;
+}
+
 int machine_repeat(struct machine *m,
                    const struct job *job,
                    const struct out *out)
 {
     const struct job_repeat *what = &job->repeat;
     struct machine_work *w = &m->work;
-    struct trainer_command c = {.job = *job, .room = &w->room};
+    struct trainer_command c = {
+        .job = *job, .room = &w->room, .stop = &w->stop};
     int rv;
 
+    if (what->stop) {
+        return stop(m);
+    }
     if (is_busy(m)) {
         return LOCO_EBUSY;
     }
@@ -138,7 +163,8 @@ int machine_repeat(struct machine *m,
         what->lease.len != sizeof c.lease) {
         return LOCO_EINVAL;
     }
-    if (w->base == NULL || w->base->round != what->round - 1) {
+    if (w->base == NULL || w->base->round != what->round - 1 ||
+        w->base->name != what->base) {
         return LOCO_ENOENT;
     }
     rv = take_means(m, what->round);
@@ -147,7 +173,10 @@ int machine_repeat(struct machine *m,
     }
     memcpy(&c.lease, out->bytes + what->lease.at, sizeof c.lease);
     c.state = w->base->state;
+    c.moments = w->base->moments;
+    c.moment_steps = w->base->moment_steps;
     atomic_store(&w->done, false);
+    atomic_store(&w->stop, false);
     rv = machine_command(m, &c);
     w->reading = rv == 0;
     return rv;
@@ -155,8 +184,7 @@ int machine_repeat(struct machine *m,
 
 void machine_work_free(struct machine *m)
 {
-    machine_snapshot_drop(m, m->work.base);
-    m->work.base = NULL;
+    let_go(m);
     m->work.reading = false;
     for (int i = 0; i < MACHINE_MOMENTS; i++) {
         offer_free(&m->work.moments[i]);

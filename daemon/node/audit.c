@@ -20,7 +20,8 @@
 #define TELLS   5 /* so often a wrong sum is said: others may apply it late */
 #define TELL_MS 1000
 /* Commits whose contributions are here, without audits of work. */
-#define OWN_SUMS 2
+#define OWN_SUMS      2
+#define FETCHED_WIDTH 4 /* bytes of an element at most */
 
 static bool audits(const struct node *n)
 {
@@ -351,7 +352,11 @@ bool node_audit_serve(struct node *n, int peer, const struct fetch *f)
         f->len > elements - f->offset || f->offset % n->terms.block != 0) {
         return false;
     }
-    members_fetch_served(&n->members, peer, 4ULL * f->len);
+    if (f->stream == STREAM_WORK &&
+        !node_work_affords(n, peer, f, elements, FETCHED_WIDTH)) {
+        return false;
+    }
+    members_fetch_served(&n->members, peer, FETCHED_WIDTH * (uint64_t)f->len);
     action = out_add(n->out, ACTION_SEND_SEG);
     if (action != NULL) {
         action->segment = (struct segment){

@@ -10,7 +10,7 @@
 
 struct node;
 
-#define AUDIT_OWN 4 /* OFFERS_PAST_MAX */
+#define AUDIT_OWN 5 /* OFFERS_PAST_MAX */
 
 /* A commit that this peer was in, and the view that made it. */
 struct node_audited {

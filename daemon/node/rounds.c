@@ -287,7 +287,8 @@ static void rounds_trained(struct node *n, const struct local_event *e)
                                           .first_step = n->training.first_step,
                                           .last_step = n->training.inner_step,
                                           .lease = n->text.under_way,
-                                          .blocks = e->trained.blocks},
+                                          .blocks = e->trained.blocks,
+                                          .begun_anew = e->trained.broken},
                      n->now, n->out);
 }
 

@@ -44,7 +44,9 @@ void node_on_trained(struct node *n, const struct local_event *e)
         return; /* not asked for */
     }
     n->training.active = n->training.hangs = false;
-    note_steps(n);
+    if (!n->work.left_out) { /* then no step was made */
+        note_steps(n);
+    }
     n->training.inner_step = e->trained.inner_step;
     if (e->rc == LOCO_ENUMERIC && node_judge_again(n)) {
         return;

@@ -2,7 +2,7 @@
  *
  * A commit is noted as it is made, because the view may change before the
  * result is in place, and the ledger of leases that the round began with is
- * then another one. Moments and blocks are served to members of our view only,
+ * then another one. Moments and blocks are served to full members of our view,
  * and to each no more than it can honestly ask for.
  *
  * Whose leases are made again follows from our signature of the commit, which
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "p2p/round/lease.h"
+#include "p2p/round/text.h"
 #include "proto/base/log.h"
 #include "proto/base/rng.h"
 #include "proto/blocks.h"
@@ -20,7 +21,8 @@
 #define TELLS        4 /* so often a word is said: others may apply it late */
 #define TELL_MS      1000
 #define SERVE_ROUNDS 8 /* in so many.. */
-#define SERVE_LEASES 4 /* ..a member has the moments of so many leases */
+#define SERVE_LEASES 4 /* ..a member has what so many audits ask for */
+#define MOMENT_BYTES 2 /* bf16 */
 
 static bool audits(const struct node *n)
 {
@@ -36,26 +38,33 @@ void node_work_open(struct node *n)
 /* ---- commits --------------------------------------------------------------
  */
 
-/* Which positions that member read for its contribution. False: nobody knows,
- * or it made no step. */
+/* What the plan says of the work of a member. True: it can be made again. */
 static bool find_lease(const struct node *n,
                        const struct plan_member *p,
                        const struct peer_id *id,
                        struct work_maker *m)
 {
     const struct view_body *v = &n->ballot.cert.body;
+    const uint64_t steps = p->last_step - p->first_step;
+    const uint64_t most = terms_most_steps(&n->terms);
+    const bool known =
+        n->text.record.known && !n->text.assumed &&
+        lease_of(&n->text.record.commit.plan.body.ledgers[0],
+                 n->terms.lease_quota, v, p->index, id_u64(id),
+                 hash32_eq(&v->commit, &n->text.record.hash), &m->lease);
 
+    m->works = p->tokens > 0;
+    m->owes = m->works && known && lease_count(&m->lease) >= most;
     m->offer = p->offer;
-    m->steps = p->last_step - p->first_step <= terms_most_steps(&n->terms)
-                   ? (uint32_t)(p->last_step - p->first_step)
-                   : 0;
-    return p->tokens > 0 && p->lease > 0 && m->steps > 0 &&
-           n->text.record.known && !n->text.assumed &&
-           lease_of(&n->text.record.commit.plan.body.ledgers[0],
-                    n->terms.lease_quota, v, p->index, id_u64(id),
-                    hash32_eq(&v->commit, &n->text.record.hash), &m->lease) &&
+    m->steps = steps <= most ? (uint32_t)steps : 0;
+    if (p->n_moments > 0) {
+        m->moments = p->moments[0].root;
+        m->moment_steps = p->moments[0].steps;
+    }
+    return m->works && known && m->steps > 0 &&
+           lease_count(&m->lease) >= m->steps &&
            m->lease.ranges[0].first + 1 == p->lease &&
-           lease_count(&m->lease) >= m->steps;
+           !hash32_is_zero(&m->moments);
 }
 
 void node_work_committed(struct node *n)
@@ -74,10 +83,12 @@ void node_work_committed(struct node *n)
     c->what.hash = n->round.last_hash;
     c->what.n = v->n_members;
     c->what.full = view_full(v);
+    c->base = n->held.state_hash;
     c->elements = terms_elements(&n->terms, p->round);
     c->block = n->terms.block;
     for (uint32_t i = 0; i < v->n_members; i++) {
         c->what.member[i] = id_of_public(v->members[i].public_key);
+        c->maker[i].joined = v->members[i].joined;
     }
     for (uint32_t k = 0; k < p->n_members; k++) {
         uint32_t i = p->members[k].index;
@@ -98,7 +109,7 @@ void node_work_applied(struct node *n)
     if (audits(n) && c->what.round != 0 &&
         hash32_eq(&c->what.hash, &n->held.applied.commit) &&
         node_audit_secret(n, &names, &c->what.hash, &secret)) {
-        work_commit(&n->work.core, c, secret);
+        work_commit(&n->work.core, c, secret, n->out);
     }
     c->what.round = 0;
 }
@@ -109,7 +120,7 @@ void node_work_stop(struct node *n)
 
     work_stop(&w->core, n->out);
     w->next.what.round = 0;
-    for (uint32_t i = 0; i < WORK_WORDS; i++) {
+    for (uint32_t i = 0; i < WORK_SAID; i++) {
         w->words[i].tells = 0;
     }
 }
@@ -117,74 +128,42 @@ void node_work_stop(struct node *n)
 /* ---- moments --------------------------------------------------------------
  */
 
-static void tell(struct node *n, enum message_type type, const void *m)
-{
-    const struct view_body *v = &n->ballot.cert.body;
-    int rows[VIEW_MEMBERS_MAX];
-
-    if (!n->ballot.have) {
-        return;
-    }
-    for (uint32_t i = 0; i < v->n_members; i++) {
-        rows[i] = n->ballot.rows[i];
-    }
-    members_broadcast(&n->members, n->out, rows, v->n_members, type, m);
-}
-
-/* To those who are linked: nobody else could fetch them. */
-static void tell_moments(struct node *n, struct work_own *o)
-{
-    for (uint32_t i = 0; n->ballot.have && i < n->ballot.cert.body.n_members;
-         i++) {
-        int row = n->ballot.rows[i];
-
-        if (row != MEMBERS_NONE && members_linked(&n->members, row)) {
-            (void)members_send(&n->members, n->out, row, MESSAGE_MOMENTS,
-                               &o->said);
-        }
-    }
-    o->tells--;
-    o->tell_ms = n->now + node_scaled(n, TELL_MS);
-}
-
 void node_work_announce(struct node *n,
                         const struct report_state *state,
                         bool goes_on)
 {
     uint64_t round = state->round + 1;
     struct work_own *o = &n->work.own[round % WORK_OWN];
+    struct moments m;
+    struct hash32 hash;
 
     if (!audits(n)) {
         return;
     }
-    *o = (struct work_own){.said = {.round = round}, .tells = TELLS};
-    if (!goes_on && !hash32_is_zero(&state->moments)) {
-        o->said.steps = state->moment_steps;
-        blocks_offer(&n->opt.self, round, &state->moments, &o->said.root);
+    *o = (struct work_own){.round = round};
+    if (goes_on || state->broken || hash32_is_zero(&state->moments)) {
+        round_moments(&n->round, NULL, NULL);
+        return;
     }
-    tell_moments(n, o);
-}
-
-void node_on_moments(struct node *n, int peer, const struct moments *m)
-{
-    if (audits(n) && members_is_ours(&n->members, peer)) {
-        work_on_moments(&n->work.core, &n->members.peers[peer].id, m,
-                        n->held.known.round + 1);
-    }
+    blocks_offer(&n->opt.self, round, &state->moments, &o->root);
+    m = (struct moments){o->root, state->moment_steps};
+    hash = node_state_hash(&state->params_hash, &state->momentum_hash);
+    round_moments(&n->round, &m, &hash);
 }
 
 /* ---- serving --------------------------------------------------------------
  */
 
-/* Whether that member may have so many bytes more. Each draws us rarely; and
- * how many cases there are others say, each of whom rarely may. */
-static bool may_have(struct node *n, int peer, const struct fetch *f)
+/* Whether that member may have so many bytes more for audits of our work. Each
+ * draws us rarely; and how many cases there are others say, each of whom rarely
+ * may. */
+static bool may_have(struct node *n, int peer, uint64_t bytes)
 {
     const struct peer_id *id = &n->members.peers[peer].id;
     struct node_work *w = &n->work;
     uint32_t place = 0;
-    uint64_t most = SERVE_LEASES * 4 *
-                    (n->terms.n_params + WORK_DRAWS * (uint64_t)n->terms.block);
+    uint64_t most =
+        SERVE_LEASES * work_lease_bytes(n->terms.n_params, n->terms.block);
 
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         if (id_eq(&w->served[i].id, id)) {
@@ -199,16 +178,34 @@ static bool may_have(struct node *n, int peer, const struct fetch *f)
         w->served[place].round = n->held.known.round;
         w->served[place].bytes = 0;
     }
-    w->served[place].bytes += 2ULL * f->len;
-    return w->served[place].bytes <= most;
+    if (w->served[place].bytes + bytes > most) {
+        return false;
+    }
+    w->served[place].bytes += bytes;
+    return true;
+}
+
+bool node_work_affords(struct node *n,
+                       int peer,
+                       const struct fetch *f,
+                       uint64_t elements,
+                       uint32_t width)
+{
+    const struct peer_id *id = &n->members.peers[peer].id;
+
+    return audits(n) && n->ballot.have &&
+           view_counts(&n->ballot.cert.body, id) &&
+           may_have(n, peer,
+                    work_piece_bytes(elements, n->terms.block, width, f->offset,
+                                     f->len));
 }
 
 static bool is_ours(const struct node *n, const struct fetch *f)
 {
     const struct work_own *o = &n->work.own[f->index % WORK_OWN];
 
-    return o->said.round == f->index && !hash32_is_zero(&o->said.root) &&
-           hash32_eq(&o->said.root, &f->root);
+    return o->round == f->index && !hash32_is_zero(&o->root) &&
+           hash32_eq(&o->root, &f->root);
 }
 
 bool node_work_serve(struct node *n, int peer, const struct fetch *f)
@@ -218,12 +215,12 @@ bool node_work_serve(struct node *n, int peer, const struct fetch *f)
 
     if (f->stream != STREAM_WORK || f->buffer != BUFFER_MOMENTS || !audits(n) ||
         !members_is_ours(&n->members, peer) || !is_ours(n, f) || f->len == 0 ||
-        f->len > TRANSFER_PART / 2 || f->offset >= elements ||
+        f->len > TRANSFER_PART / MOMENT_BYTES || f->offset >= elements ||
         f->len > elements - f->offset || f->offset % n->terms.block != 0 ||
-        !may_have(n, peer, f)) {
+        !node_work_affords(n, peer, f, elements, MOMENT_BYTES)) {
         return false;
     }
-    members_fetch_served(&n->members, peer, 2ULL * f->len);
+    members_fetch_served(&n->members, peer, MOMENT_BYTES * (uint64_t)f->len);
     action = out_add(n->out, ACTION_SEND_SEG);
     if (action != NULL) {
         action->segment = (struct segment){
@@ -268,9 +265,24 @@ static void convict(struct node *n, const struct verdict_body *v)
     n->work.convicted = v->accused;
 }
 
+static void tell(struct node *n, const struct verdict *m)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    int rows[VIEW_MEMBERS_MAX];
+
+    if (!n->ballot.have) {
+        return;
+    }
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        rows[i] = n->ballot.rows[i];
+    }
+    members_broadcast(&n->members, n->out, rows, v->n_members, MESSAGE_VERDICT,
+                      m);
+}
+
 static void say(struct node *n, const struct verdict_body *v)
 {
-    struct work_word *word = &n->work.words[n->work.n_words % WORK_WORDS];
+    struct work_said *word = &n->work.words[n->work.n_words % WORK_SAID];
 
     word->said.body = *v;
     if (message_sign(&n->opt.signer, &verdict_body_schema, v, word->said.sig) ==
@@ -281,41 +293,32 @@ static void say(struct node *n, const struct verdict_body *v)
     }
 }
 
-/* Nobody offers anything in the round that we left out: then we do. */
-static void come_back(struct node *n)
+void node_on_repeated(struct node *n, const struct local_event *e)
 {
-    const struct round *r = &n->round;
+    const struct report_repeated *r = &e->repeated;
+    char name[ID_SHORT_MAX];
 
-    if (r->contributed && r->mine.tokens == 0 && r->phase == ROUND_READY &&
-        !r->has_plan && !node_quorum_offered(n)) {
-        round_retract(&n->round);
-        node_forget_contribution(n);
+    if (work_repeated(&n->work.core, e, n->out) && e->rc == 0 &&
+        r->verdict == REPEAT_BAD) {
+        id_short(&r->maker, name);
+        out_log(n->out, LOG_WARN,
+                "round %llu: the work of %s is not what it contributed: cosine "
+                "%.3f, own %.3f, length %.2f",
+                (unsigned long long)r->round, name, (double)r->cosine,
+                (double)r->own, (double)r->length);
     }
 }
 
-void node_on_repeated(struct node *n, const struct local_event *e)
+static void say_words(struct node *n)
 {
-    struct verdict_body v;
-    enum repeat_end end;
+    struct work_word w;
 
-    if (work_repeated(&n->work.core, e, &v, &end)) {
-        if (end == REPEAT_NEW || v.verdict == REPEAT_BAD) {
-            char name[ID_SHORT_MAX];
-
-            id_short(&v.accused, name);
-            out_log(n->out, LOG_WARN,
-                    "round %llu: the work of %s is not what it contributed: "
-                    "cosine %.3f, own %.3f, length %.2f",
-                    (unsigned long long)v.round, name,
-                    (double)e->repeated.cosine, (double)e->repeated.own,
-                    (double)e->repeated.length);
-        }
-        say(n, &v);
-        if (end == REPEAT_CONVICTED) {
-            convict(n, &v);
+    while (work_take_word(&n->work.core, &w)) {
+        say(n, &w.body);
+        if (w.end == REPEAT_CONVICTED) {
+            convict(n, &w.body);
         }
     }
-    come_back(n);
 }
 
 void node_on_verdict(struct node *n, int peer, const struct verdict *m)
@@ -342,16 +345,55 @@ void node_on_verdict(struct node *n, int peer, const struct verdict *m)
 /* ---- time -----------------------------------------------------------------
  */
 
+/* A member that could have trained, and left the round out. */
+static bool is_left_out(const struct node *n, uint32_t i)
+{
+    const struct ready_body *r = &n->round.readies[i];
+    bool has_text = !text_comes_later(&n->terms) || r->text.first < r->text.end;
+
+    return (n->round.ready >> i & 1) && r->tokens == 0 && r->n_rollback == 0 &&
+           has_text;
+}
+
+/* Each is ready, and nobody has anything: the first one of those that left the
+ * round out trains for it. Nobody else does, and no plan is made before it has
+ * trained, so that no plan holds what is taken back here. */
+static void come_back(struct node *n)
+{
+    const struct round *r = &n->round;
+    const struct view_body *v = &n->ballot.cert.body;
+    uint32_t first = 0;
+
+    if (!n->work.left_out || !n->ballot.have || !r->contributed ||
+        r->mine.tokens > 0 || r->phase != ROUND_READY || r->has_plan ||
+        n->work.core.phase == WORK_REPEATING || node_quorum_offered(n) ||
+        (view_full(v) & ~n->ballot.departed.mask & ~r->ready) != 0) {
+        return;
+    }
+    while (first < v->n_members &&
+           !(view_is_full(v, first) && is_left_out(n, first))) {
+        first++;
+    }
+    if (first == (uint32_t)n->ballot.self_index) {
+        n->work.left_out = false;
+        n->work.needed = r->round;
+        round_retract(&n->round);
+        node_forget_contribution(n);
+    }
+}
+
 bool node_work_leaves_out(struct node *n)
 {
+    const uint64_t round = node_held_stand(&n->held)->round + 1;
     struct job_train *train;
 
     n->work.left_out = audits(n) && n->terms.lease_quota > 0 &&
-                       work_begin_repeat(&n->work.core, n->out);
+                       n->work.needed != round &&
+                       work_begin_repeat(&n->work.core, round, n->out);
     if (!n->work.left_out) {
         return false;
     }
-    train = node_training_begin(n, node_held_stand(&n->held)->round + 1, 0);
+    train = node_training_begin(n, round, 0);
     if (train != NULL) {
         train->idle = true;
         node_lease_none(n);
@@ -376,17 +418,14 @@ void node_work_tick(struct node *n)
         return;
     }
     work_tick(&w->core, n->now, n->out);
+    say_words(n);
     note_silent(n);
-    for (uint32_t i = 0; i < WORK_OWN; i++) {
-        if (w->own[i].tells > 0 && n->now >= w->own[i].tell_ms) {
-            tell_moments(n, &w->own[i]);
-        }
-    }
-    for (uint32_t i = 0; i < WORK_WORDS; i++) {
-        struct work_word *word = &w->words[i];
+    come_back(n);
+    for (uint32_t i = 0; i < WORK_SAID; i++) {
+        struct work_said *word = &w->words[i];
 
         if (word->tells > 0 && n->now >= word->tell_ms) {
-            tell(n, MESSAGE_VERDICT, &word->said);
+            tell(n, &word->said);
             word->tells--;
             word->tell_ms = n->now + node_scaled(n, TELL_MS);
         }
@@ -398,12 +437,7 @@ uint64_t node_work_deadline(const struct node *n)
     const struct node_work *w = &n->work;
     uint64_t due = work_deadline(&w->core);
 
-    for (uint32_t i = 0; i < WORK_OWN; i++) {
-        if (w->own[i].tells > 0 && w->own[i].tell_ms < due) {
-            due = w->own[i].tell_ms;
-        }
-    }
-    for (uint32_t i = 0; i < WORK_WORDS; i++) {
+    for (uint32_t i = 0; i < WORK_SAID; i++) {
         if (w->words[i].tells > 0 && w->words[i].tell_ms < due) {
             due = w->words[i].tell_ms;
         }

@@ -9,29 +9,29 @@
 struct node;
 struct node_status;
 
-#define WORK_OWN   6 /* rounds whose moments others may ask for */
-#define WORK_WORDS 4 /* verdicts of ours that are said again */
+#define WORK_OWN  8 /* rounds whose moments others may ask for, or more */
+#define WORK_SAID 4 /* verdicts of ours that are said again */
 
 /* Moments of one of our leases. */
 struct work_own {
-    struct moments said; /* round 0: none */
-    uint32_t tells;      /* it will be said so often again.. */
-    uint64_t tell_ms;    /* ..from then on */
+    uint64_t round; /* 0: none */
+    struct hash32
+        root; /* as an offer; zeros: that lease cannot be made again */
 };
 
-struct work_word {
+struct work_said {
     struct verdict said;
-    uint32_t tells;
-    uint64_t tell_ms;
+    uint32_t tells;   /* it will be said so often again.. */
+    uint64_t tell_ms; /* ..from then on */
 };
 
 struct node_work {
     struct work core;
     struct work_commit next; /* until its result is in place here; round 0 */
     struct work_own own[WORK_OWN]; /* by round */
-    struct work_word words[WORK_WORDS];
+    struct work_said words[WORK_SAID];
     uint32_t n_words; /* ever */
-    /* Bytes of moments that a member had of us since that round. */
+    /* Bytes that a member had of us for audits of work since that round. */
     struct {
         struct peer_id id;
         uint64_t round, bytes;
@@ -39,7 +39,8 @@ struct node_work {
     /* What this peer offers now is nothing, as it makes a lease of somebody
      * else again; but it is an offer like any. */
     bool left_out;
-    uint64_t n_convicted;     /* by more than half, as this peer counted */
+    uint64_t needed;      /* the round that nobody else trains for; 0: none */
+    uint64_t n_convicted; /* by more than half, as this peer counted */
     struct peer_id convicted; /* the last one */
 };
 
@@ -54,8 +55,8 @@ void node_work_applied(struct node *n);
 /* The state in place is another one, or the view is left. */
 void node_work_stop(struct node *n);
 
-/* A state is in place: say which moments the next lease begins with. `goes_on`:
- * it began before that state. */
+/* A state is in place, and with it the moments that the next lease begins with.
+ * `goes_on`: it began before that state. */
 struct report_state;
 void node_work_announce(struct node *n,
                         const struct report_state *state,
@@ -70,8 +71,15 @@ void node_work_tick(struct node *n);
 uint64_t node_work_deadline(const struct node *n);
 void node_work_seg_done(struct node *n, const struct event_seg_done *ev);
 
-/* A FETCH of moments, or of blocks of a contribution, for an audit of work.
- * False: it is refused. */
+/* Whether that member may have a piece of a vector for an audit of work, and
+ * count it; `width`: bytes of an element at most. Only full members may. */
+bool node_work_affords(struct node *n,
+                       int peer,
+                       const struct fetch *f,
+                       uint64_t elements,
+                       uint32_t width);
+
+/* A FETCH of moments for an audit of work. False: it is refused. */
 bool node_work_serve(struct node *n, int peer, const struct fetch *f);
 
 void node_work_status(const struct node *n, struct node_status *s);

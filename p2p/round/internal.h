@@ -69,6 +69,12 @@ bool round_work_fair(const struct run_terms *t,
 bool round_offer_fair(const struct run_terms *t,
                       bool work,
                       const struct hash32 *offer);
+
+/* Whether these are moments of a lease that somebody could make again, or none.
+ */
+bool round_moments_fair(const struct run_terms *t,
+                        uint64_t tokens,
+                        uint32_t n_moments);
 void round_ready_send(struct round *r, uint64_t mask, struct out *out);
 
 /* Offer the contribution to this attempt. */

@@ -193,6 +193,8 @@ static void plan_order(const struct round *r,
             .text = c->text,
             .gateway = gateway[k],
             .offer = c->offer,
+            .n_moments = c->n_moments,
+            .moments = {c->moments[0]},
         };
     }
 }
@@ -468,6 +470,16 @@ bool round_coordinates(const struct round *r)
            view_coordinator(round_view(r), r->round) == round_self(r);
 }
 
+static bool has_our_moments(const struct round *r, const struct plan_member *m)
+{
+    const struct ready_body *own = &r->mine;
+
+    return m->n_moments == own->n_moments &&
+           (m->n_moments == 0 ||
+            (m->moments[0].steps == own->moments[0].steps &&
+             hash32_eq(&m->moments[0].root, &own->moments[0].root)));
+}
+
 /* A plan that we may follow: of this attempt, of distinct members that are
  * more than half of the view, and true about ourselves. */
 static bool plan_valid(const struct round *r, const struct plan_body *p)
@@ -489,6 +501,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
             !round_work_fair(&r->terms, m->tokens, m->first_step,
                              m->last_step) ||
             !round_offer_fair(&r->terms, p->n_rollback == 0, &m->offer) ||
+            !round_moments_fair(&r->terms, m->tokens, m->n_moments) ||
             !text_span_valid(&m->text)) {
             return false;
         }
@@ -500,7 +513,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
              m->last_step != r->mine.last_step || m->lease != r->mine.lease ||
              m->text.first != r->mine.text.first ||
              m->text.end != r->mine.text.end ||
-             !hash32_eq(&m->offer, &r->mine.offer) ||
+             !hash32_eq(&m->offer, &r->mine.offer) || !has_our_moments(r, m) ||
              p->n_rollback != r->mine.n_rollback ||
              !hash32_eq(&p->state, &r->state))) {
             return false;

@@ -55,6 +55,12 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     if (r->terms.audits && r->mine.n_rollback == 0) {
         blocks_offer(&r->opt.self, r->round, &r->blocks, &r->mine.offer);
     }
+    /* Work that stays open while the state changes began before it. */
+    r->mine.n_moments = r->terms.audits_work && r->mine.tokens > 0 &&
+                        r->has_moments && !r->begun_anew &&
+                        hash32_eq(&r->moments_state, &r->state);
+    r->mine.moments[0] =
+        r->mine.n_moments > 0 ? r->moments : (struct moments){0};
     if (r->mine.tokens > 0) {
         probation_worked(&r->ballot->probation, &r->opt.self, r->round);
     }
@@ -137,6 +143,13 @@ bool round_offer_fair(const struct run_terms *t,
     return hash32_is_zero(offer) != (t->audits && work);
 }
 
+bool round_moments_fair(const struct run_terms *t,
+                        uint64_t tokens,
+                        uint32_t n_moments)
+{
+    return n_moments == 0 || (t->audits_work && tokens > 0);
+}
+
 /* Nobody waits for a peer on probation: its READY may come when the round is
  * over, and shows all the same that it takes part. Rounds before this view do
  * not count: a newcomer was not there. */
@@ -188,6 +201,7 @@ void round_on_ready(struct round *r,
     if (!round_work_fair(&r->terms, m->body.tokens, m->body.first_step,
                          m->body.last_step) ||
         !round_offer_fair(&r->terms, m->body.n_rollback == 0, &m->body.offer) ||
+        !round_moments_fair(&r->terms, m->body.tokens, m->body.n_moments) ||
         (r->terms.audits && m->body.n_claims > 0) || !rollback_fair(&m->body) ||
         !text_span_valid(&m->body.text) ||
         !inherit_claims_valid(&m->body,

@@ -11,16 +11,21 @@
 static bool is_finite(const struct repeat_reading *r)
 {
     return isfinite(r->cosine) && isfinite(r->own) && isfinite(r->length) &&
-           isfinite(r->best) && isfinite(r->best_own) &&
-           (!r->has_after || isfinite(r->after));
+           isfinite(r->best) && isfinite(r->best_own);
+}
+
+/* Comparisons with what is no number are false. */
+static bool goes_on(const struct repeat_reading *r)
+{
+    return !r->has_after || (r->after >= REPEAT_AFTER &&
+                             r->after_stretch <= REPEAT_AFTER_STRETCH);
 }
 
 static bool is_good(const struct repeat_reading *r)
 {
     return r->cosine >= REPEAT_NEAR * r->best &&
            r->own >= REPEAT_OWN * r->best_own && r->length <= REPEAT_LENGTH &&
-           r->length * REPEAT_LENGTH >= 1 &&
-           (!r->has_after || r->after >= REPEAT_AFTER);
+           r->length * REPEAT_LENGTH >= 1 && goes_on(r);
 }
 
 static bool is_far(const struct repeat_reading *r)
@@ -30,15 +35,24 @@ static bool is_far(const struct repeat_reading *r)
 
 enum repeat_verdict repeat_judge(const struct repeat_reading *r)
 {
+    if (r->has_stretch && !(r->stretch <= REPEAT_STRETCH)) {
+        return REPEAT_BAD;
+    }
     if (!is_finite(r) || r->best < REPEAT_CLEAR || r->best_own < REPEAT_CLEAR) {
         return REPEAT_UNCLEAR;
     }
     if (is_good(r)) {
         return REPEAT_GOOD;
     }
-    return !r->has_steady                            ? REPEAT_AGAIN
-           : r->steady >= REPEAT_STEADY || is_far(r) ? REPEAT_BAD
-                                                     : REPEAT_UNCLEAR;
+    if (!r->has_steady) {
+        return REPEAT_AGAIN;
+    }
+    if (r->steady >= REPEAT_STEADY || is_far(r)) {
+        return REPEAT_BAD;
+    }
+    return !r->has_calm             ? REPEAT_AGAIN
+           : r->calm >= REPEAT_CALM ? REPEAT_BAD
+                                    : REPEAT_UNCLEAR;
 }
 
 /* ---- draws -------------------------------------------------------------- */
@@ -51,7 +65,9 @@ bool repeat_draw(const struct repeat_commit *c,
     uint64_t rng = secret;
     uint64_t left = self < c->n ? c->lease & ~(1ULL << self) : 0;
 
-    if (left == 0 || rng_below(&rng, REPEAT_EVERY) != 0) {
+    if (left == 0 || !(c->full >> self & 1) ||
+        __builtin_popcountll(c->full) < REPEAT_FULL_MIN ||
+        rng_below(&rng, REPEAT_EVERY) != 0) {
         return false;
     }
     for (uint64_t skip = rng_below(&rng, (uint64_t)__builtin_popcountll(left));

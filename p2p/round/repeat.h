@@ -51,9 +51,13 @@
 /* A member audits in one round of so many: 5 % of its work. */
 #define REPEAT_EVERY 20
 
-/* Commits about which members may still speak: in short rounds some pass until
- * each has made the lease again. */
-#define REPEAT_COMMITS 6
+/* Of fewer full members none can be convicted: more than half must say so, and
+ * the accused has no word. */
+#define REPEAT_FULL_MIN 3
+
+/* Commits about which members may still speak: until each had its turn to make
+ * the lease again (work.h, WORK_TURNS), and in short rounds some more. */
+#define REPEAT_COMMITS 16
 
 #define REPEAT_CASES_MAX 4
 #define REPEAT_ACCOUNTS  128
@@ -72,10 +76,20 @@
 #define REPEAT_OWN    0.95
 #define REPEAT_LENGTH 1.1 /* times as long or as short */
 #define REPEAT_AFTER  0.5
+/* Times as long or as short. Other text gives moments of another direction, not
+ * of another length. */
+#define REPEAT_AFTER_STRETCH 2.0
+/* The same of the maker's moments beside the auditor's own. Whoever invents
+ * long ones steers each repeat, and whoever invents short ones makes it wild.
+ */
+#define REPEAT_STRETCH 4.0
 /* Less of its own than this: rounding hides what the text says. */
 #define REPEAT_CLEAR 0.5
 /* Where training is wild, honest machines differ by more than this. */
 #define REPEAT_STEADY 0.98
+/* Is it wild with the maker's moments alone? With the auditor's own ones it is
+ * calm from here on: then the maker chose wild ones. */
+#define REPEAT_CALM 0.995
 /* But not so wildly that work which has nothing to do with the repeat could be
  * honest: where they agree to this.. */
 #define REPEAT_WILD 0.9
@@ -97,9 +111,19 @@ struct repeat_reading {
      * the end of the repeat: the lesser cosine of both. */
     bool has_after;
     double after;
+    double after_stretch; /* how many times as long or short; the worse one */
+    /* The moments with which the lease began, beside those of the auditor at
+     * that state, each corrected for its age: how many times as long (u), as
+     * long or as short (v); the worse one. */
+    bool has_stretch;
+    double stretch;
+    /* As `steady`, both with the auditor's moments. */
+    bool has_calm;
+    double calm;
 };
 
-/* UNCLEAR: nothing can be told. AGAIN: bad, if `steady` is as it should be. */
+/* UNCLEAR: nothing can be told. AGAIN: bad, if `steady` is as it should be, or,
+ * where that is known, if `calm` is. */
 enum repeat_verdict { REPEAT_UNCLEAR, REPEAT_GOOD, REPEAT_AGAIN, REPEAT_BAD };
 
 enum repeat_verdict repeat_judge(const struct repeat_reading *r);
@@ -116,9 +140,9 @@ struct repeat_commit {
     uint64_t lease; /* bit i: it contributed steps of a lease */
 };
 
-/* Whether we audit a contribution of this commit; then whose (a place in
- * `member`). `self` is our place; `secret`: a number of this commit that others
- * cannot guess. */
+/* Whether we, a full member, audit a contribution of this commit; then whose (a
+ * place in `member`). `self` is our place; `secret`: a number of this commit
+ * that others cannot guess. */
 bool repeat_draw(const struct repeat_commit *c,
                  uint32_t self,
                  uint64_t secret,

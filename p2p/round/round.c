@@ -231,6 +231,17 @@ void round_begin(struct round *r,
     }
 }
 
+void round_moments(struct round *r,
+                   const struct moments *m,
+                   const struct hash32 *state)
+{
+    r->has_moments = m != NULL;
+    if (m != NULL) {
+        r->moments = *m;
+        r->moments_state = *state;
+    }
+}
+
 void round_contribute(struct round *r,
                       const struct round_work *work,
                       uint64_t now_ms,
@@ -242,6 +253,7 @@ void round_contribute(struct round *r,
     r->mine.last_step = work->last_step;
     r->mine.lease = work->lease;
     r->blocks = work->blocks;
+    r->begun_anew = work->begun_anew;
     r->mine.n_rollback = work->asks_rollback;
     r->mine.rollback[0] = work->rollback;
     if (r->ballot->have && r->has_state && r->phase == ROUND_TRAINING &&

@@ -129,6 +129,10 @@ struct round {
     bool contributed;
     struct ready_body mine;
     struct hash32 blocks; /* of what is contributed, as in round_work */
+    bool begun_anew;      /* as round_work has it */
+    bool has_moments;     /* with which a lease from that state begins */
+    struct moments moments;
+    struct hash32 moments_state;
 
     uint64_t ready; /* bit i: member i of the view */
     struct ready_body readies[VIEW_MEMBERS_MAX];
@@ -207,11 +211,19 @@ struct round_work {
     uint64_t tokens, first_step, last_step;
     uint64_t lease;       /* as in READY */
     struct hash32 blocks; /* in a run with audits: the root of its blocks */
+    bool begun_anew;      /* not made from the moments of its state */
     /* No work, but the wish to have the state after round rollback.round again
      * (rollback.h). */
     bool asks_rollback;
     struct rollback rollback;
 };
+
+/* In a run with audits of work: the inner moments with which a lease from that
+ * state begins. NULL: none does, the one under way goes on. A contribution
+ * names them as long as it starts from that state. */
+void round_moments(struct round *r,
+                   const struct moments *m,
+                   const struct hash32 *state);
 
 /* The local contribution is packed. */
 void round_contribute(struct round *r,

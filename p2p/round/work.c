@@ -1,18 +1,8 @@
-/* work.c - see work.h.
- *
- * Pieces of a lease that is to be made again are numbered: the moments in parts
- * of at most PART elements, then WORK_DRAWS blocks of the contribution, then as
- * many of the moments after it, where these were announced.
- */
-#include "p2p/round/work.h"
-
+/* work.c - see work.h. */
 #include <string.h>
 
+#include "p2p/round/work_internal.h"
 #include "proto/base/err.h"
-#include "proto/base/rng.h"
-
-#define PART      (128U << 10) /* elements of moments: 256 KiB */
-#define AGAIN_MAX 6            /* the last one after half of wait_ms */
 
 void work_init(struct work *w,
                struct members *members,
@@ -28,48 +18,6 @@ void work_init(struct work *w,
     repeat_init(&w->repeat);
 }
 
-/* ---- commits and what was announced -------------------------------------- */
-
-static struct work_said *
-said_of(struct work *w, const struct peer_id *id, uint64_t round)
-{
-    for (uint32_t i = 0; i < WORK_SAID; i++) {
-        if (w->said[i].round == round && id_eq(&w->said[i].id, id)) {
-            return &w->said[i];
-        }
-    }
-    return NULL;
-}
-
-/* The place of the oldest word. */
-static struct work_said *place_for(struct work *w)
-{
-    struct work_said *place = &w->said[0];
-
-    for (uint32_t i = 1; i < WORK_SAID; i++) {
-        place = w->said[i].round < place->round ? &w->said[i] : place;
-    }
-    return place;
-}
-
-void work_on_moments(struct work *w,
-                     const struct peer_id *id,
-                     const struct moments *m,
-                     uint64_t round)
-{
-    struct work_said *s;
-
-    /* It may have applied the commit before us, or after. */
-    if (m->round == 0 || m->round + 1 < round || m->round > round + 1) {
-        return;
-    }
-    s = said_of(w, id, m->round);
-    if (s == NULL) { /* the first word counts */
-        s = place_for(w);
-        *s = (struct work_said){*id, m->round, m->root, m->steps};
-    }
-}
-
 static uint32_t place_in(const struct repeat_commit *c,
                          const struct peer_id *id)
 {
@@ -81,467 +29,116 @@ static uint32_t place_in(const struct repeat_commit *c,
     return i;
 }
 
-static bool was_in(const struct work *w, const struct peer_id *id)
-{
-    const struct repeat_commit *c = &w->commit[0].what;
-    uint32_t i;
-
-    if (w->n_commits == 0) {
-        return false;
-    }
-    i = place_in(c, id);
-    return i < c->n && (c->lease >> i & 1);
-}
-
-/* What the makers of that commit announced before it. */
-static void fill_in(struct work *w, struct work_commit *c)
-{
-    bool next =
-        w->n_commits > 0 && w->commit[0].what.round + 1 == c->what.round;
-
-    for (uint32_t i = 0; i < c->what.n; i++) {
-        const struct work_said *s =
-            said_of(w, &c->what.member[i], c->what.round);
-        struct work_maker *m = &c->maker[i];
-
-        m->again = next && was_in(w, &c->what.member[i]);
-        memset(&m->moments, 0, sizeof m->moments);
-        if (s != NULL) {
-            m->moments = s->root;
-            m->moment_steps = s->steps;
-        }
-    }
-}
-
-static void forget_words(struct work *w, uint64_t round)
-{
-    for (uint32_t i = 0; i < WORK_SAID; i++) {
-        if (w->said[i].round < round) {
-            w->said[i].round = 0;
-        }
-    }
-}
+/* ---- who is silent ------------------------------------------------------- */
 
 static void name_silent(struct work *w, const struct peer_id *id)
 {
+
     if (w->n_silent < VIEW_MEMBERS_MAX) {
         w->silent[w->n_silent++] = *id;
     }
 }
 
-/* Who was in the commit before announced its moments then, or keeps them from
- * us. */
-static void name_unannounced(struct work *w, uint32_t self)
+/* Whether that member is excused in that round; then not again soon. All that
+ * this rests on is in commits, so that members who saw them say the same. */
+static bool excuse(struct work *w, const struct peer_id *id, uint64_t round)
 {
-    const struct work_commit *c = &w->commit[0];
+    uint32_t place = 0;
+
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        if (w->excused[i].round > 0 && id_eq(&w->excused[i].id, id)) {
+            place = i;
+            break;
+        }
+        place = w->excused[i].round < w->excused[place].round ? i : place;
+    }
+    if (w->excused[place].round > 0 && id_eq(&w->excused[place].id, id) &&
+        round < w->excused[place].round + WORK_EXCUSE) {
+        return false;
+    }
+    w->excused[place].id = *id;
+    w->excused[place].round = round;
+    return true;
+}
+
+/* ---- commits ------------------------------------------------------------- */
+
+/* The maker's part of the commit before; NULL: it had none, or there was a
+ * break since. */
+static const struct work_maker *
+before(const struct work *w, const struct work_commit *c, uint32_t i)
+{
+    const struct work_commit *old = &w->commit[0];
+    uint32_t k;
+
+    if (w->n_commits == 0 || old->what.round + 1 != c->what.round) {
+        return NULL;
+    }
+    k = place_in(&old->what, &c->what.member[i]);
+    return k < old->what.n && old->maker[k].works &&
+                   old->maker[k].joined == c->maker[i].joined
+               ? &old->maker[k]
+               : NULL;
+}
+
+/* As many steps of its optimizer as the lease before had, if that is known; or
+ * it began anew. */
+static bool goes_on(const struct work_maker *m, const struct work_maker *old)
+{
+    return hash32_is_zero(&old->moments) || m->moment_steps == 0 ||
+           m->moment_steps == old->moment_steps + old->steps;
+}
+
+static void fill_in(struct work *w, struct work_commit *c)
+{
+    const uint32_t self = place_in(&c->what, &w->self);
 
     for (uint32_t i = 0; i < c->what.n; i++) {
-        if (i != self && (c->what.lease >> i & 1) && c->maker[i].again &&
-            hash32_is_zero(&c->maker[i].moments)) {
+        const struct work_maker *old = before(w, c, i);
+        struct work_maker *m = &c->maker[i];
+
+        m->again = m->works && old != NULL;
+        if (m->again && !goes_on(m, old)) {
+            c->what.lease &= ~(1ULL << i);
+        }
+        if (m->again && m->owes && !(c->what.lease >> i & 1) && i != self &&
+            !excuse(w, &c->what.member[i], c->what.round)) {
             name_silent(w, &c->what.member[i]);
         }
     }
 }
 
-void work_commit(struct work *w, const struct work_commit *c, uint64_t secret)
+static bool is_chained(const struct work *w, uint32_t at)
 {
-    uint32_t self = place_in(&c->what, &w->self);
+    return at > 0 && at < w->n_commits &&
+           w->commit[at].what.round + 1 == w->commit[at - 1].what.round;
+}
+
+void work_commit(struct work *w,
+                 const struct work_commit *c,
+                 uint64_t secret,
+                 struct out *out)
+{
+    struct work_commit *newest = &w->commit[0];
     struct work_commit next = *c;
 
     fill_in(w, &next);
     memmove(w->commit + 1, w->commit, (WORK_COMMITS - 1) * sizeof w->commit[0]);
-    w->commit[0] = next;
+    *newest = next;
     w->n_commits += w->n_commits < WORK_COMMITS;
-    repeat_commit(&w->repeat, &c->what);
-    forget_words(w, c->what.round);
-    name_unannounced(w, self);
+    repeat_commit(&w->repeat, &newest->what);
     w->draw = secret;
-    w->has_draw = repeat_draw(&c->what, self, secret, &w->whom);
-}
-
-/* ---- a lease --------------------------------------------------------------
- */
-
-static void cancel(const struct work *w, struct out *out)
-{
-    struct action *action = out_add(out, ACTION_CANCEL);
-
-    if (action != NULL) {
-        action->cancel.stream = STREAM_WORK;
-        action->cancel.attempt = w->attempt;
+    w->has_draw =
+        is_chained(w, 1) &&
+        repeat_draw(&w->commit[1].what, place_in(&w->commit[1].what, &w->self),
+                    secret, &w->whom);
+    if (w->phase == WORK_FETCHING &&
+        w->about.what.round + WORK_COMMITS <= newest->what.round) {
+        work_pass(w, out); /* nobody has it any more */
     }
 }
 
-static void give_up(struct work *w, struct out *out)
-{
-    if (w->phase == WORK_FETCHING) {
-        cancel(w, out);
-    }
-    w->phase = WORK_IDLE;
-}
-
-void work_stop(struct work *w, struct out *out)
-{
-    give_up(w, out);
-    w->n_commits = 0;
-    w->has_draw = false;
-    w->n_silent = 0;
-    memset(w->said, 0, sizeof w->said);
-    w->repeat.n_commits = 0;
-    memset(w->repeat.cases, 0, sizeof w->repeat.cases);
-}
-
-static const struct work_maker *maker_of(const struct work *w)
-{
-    return &w->about.maker[w->maker];
-}
-
-static const struct peer_id *maker_id(const struct work *w)
-{
-    return &w->about.what.member[w->maker];
-}
-
-/* In a case we can say nothing, then. */
-static void say_unclear(struct work *w)
-{
-    if (w->is_case) {
-        (void)repeat_say(&w->repeat, &w->self, &w->about.what.hash, maker_id(w),
-                         REPEAT_UNCLEAR);
-    }
-}
-
-static void unserved(struct work *w, struct out *out)
-{
-    give_up(w, out);
-    w->n_unserved++;
-    if (w->n_commits > 0 &&
-        w->about.what.round + WORK_COMMITS >
-            w->commit[0].what.round + 1) { /* ours may be one behind */
-        name_silent(w, maker_id(w));
-    }
-    say_unclear(w);
-}
-
-static void put_off(struct work *w, struct out *out)
-{
-    if (w->n_again == AGAIN_MAX) {
-        unserved(w, out);
-        return;
-    }
-    cancel(w, out);
-    w->n_again++;
-    w->again = true;
-    w->again_ms = 0;
-}
-
-static uint64_t blocks(uint64_t elements, uint32_t block)
-{
-    return (elements + block - 1) / block;
-}
-
-/* Elements of the moments. */
-static uint64_t n_moments(const struct work *w)
-{
-    return 2 * w->about.elements;
-}
-
-static uint32_t part(const struct work *w)
-{
-    return PART / w->about.block * w->about.block;
-}
-
-static uint32_t n_parts(const struct work *w)
-{
-    return (uint32_t)((n_moments(w) + part(w) - 1) / part(w));
-}
-
-/* Draw what is to be looked at. */
-static void draw_blocks(struct work *w)
-{
-    const uint32_t block = w->about.block;
-
-    for (uint32_t k = 0; k < WORK_DRAWS; k++) {
-        w->sent_at[k] =
-            rng_below(&w->draw, blocks(w->about.elements, block)) * block;
-        w->after_at[k] =
-            rng_below(&w->draw, blocks(n_moments(w), block)) * block;
-    }
-}
-
-static void from_the_start(struct work *w, uint64_t now_ms)
-{
-    w->next = w->n_flying = 0;
-    memset(w->flying, 0, sizeof w->flying);
-    w->attempt++;
-    w->due_ms = now_ms + w->wait_ms;
-    w->again = false;
-    w->phase = WORK_FETCHING;
-}
-
-/* Begin with the contribution of member i to a commit. False: nobody can make
- * that again. */
-static bool
-begin(struct work *w, const struct work_commit *c, uint32_t i, uint64_t now_ms)
-{
-    const struct work_said *next =
-        said_of(w, &c->what.member[i], c->what.round + 1);
-    const struct work_maker *m = &c->maker[i];
-
-    w->about = *c;
-    w->maker = i;
-    if (hash32_is_zero(&m->moments)) {
-        return false;
-    }
-    memset(&w->after, 0, sizeof w->after);
-    if (next != NULL) {
-        w->after = next->root;
-    }
-    draw_blocks(w);
-    w->n_pieces =
-        n_parts(w) + WORK_DRAWS + (hash32_is_zero(&w->after) ? 0 : WORK_DRAWS);
-    w->n_again = 0;
-    from_the_start(w, now_ms);
-    return true;
-}
-
-/* A case in which we have not spoken, and can: the place of its commit. */
-static const struct repeat_case *case_for(const struct work *w,
-                                          uint32_t *commit)
-{
-    for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
-        const struct repeat_case *k = &w->repeat.cases[i];
-        const struct repeat_commit *c;
-        uint32_t self;
-
-        if (!k->open || k->commit >= w->n_commits) {
-            continue;
-        }
-        c = &w->repeat.commit[k->commit];
-        self = place_in(c, &w->self);
-        if (self < c->n && self != k->accused && (c->full >> self & 1) &&
-            !(k->said >> self & 1)) {
-            *commit = k->commit;
-            return k;
-        }
-    }
-    return NULL;
-}
-
-static void choose(struct work *w, uint64_t now_ms)
-{
-    uint32_t commit = 0;
-    const struct repeat_case *k;
-
-    while (w->phase == WORK_IDLE && (k = case_for(w, &commit)) != NULL) {
-        w->is_case = true;
-        if (!begin(w, &w->commit[commit], k->accused, now_ms)) {
-            say_unclear(w);
-        }
-    }
-    if (w->phase == WORK_IDLE && w->has_draw && w->n_commits > 0) {
-        w->has_draw = w->is_case = false;
-        (void)begin(w, &w->commit[0], w->whom, now_ms);
-    }
-}
-
-/* ---- pieces ---------------------------------------------------------------
- */
-
-/* What piece number i is. */
-static struct segment piece(const struct work *w, uint32_t i)
-{
-    const uint32_t block = w->about.block;
-    struct segment s = {
-        .peer = *maker_id(w),
-        .attempt = w->attempt,
-        .stream = STREAM_WORK,
-        .seg = i,
-        .buffer = BUFFER_MOMENTS,
-        .index = w->about.what.round,
-        .op = SEGMENT_COPY,
-        .proven = true,
-        .maker = *maker_id(w),
-        .offer = maker_of(w)->moments,
-    };
-    uint64_t end = n_moments(w), most = part(w);
-
-    if (i < n_parts(w)) {
-        s.offset = (uint64_t)i * part(w);
-    } else if (i < n_parts(w) + WORK_DRAWS) {
-        s.buffer = BUFFER_OFFER;
-        s.op = SEGMENT_LANE;
-        s.lane = (uint8_t)(i - n_parts(w));
-        s.offset = w->sent_at[s.lane];
-        s.offer = maker_of(w)->offer;
-        end = w->about.elements;
-        most = block;
-    } else {
-        s.op = SEGMENT_LANE;
-        s.lane = (uint8_t)(i - n_parts(w) - WORK_DRAWS);
-        s.index++;
-        s.offset = w->after_at[s.lane];
-        s.offer = w->after;
-        most = block;
-    }
-    s.lanes = s.op == SEGMENT_LANE ? WORK_DRAWS : 0;
-    s.len = (uint32_t)(end - s.offset < most ? end - s.offset : most);
-    return s;
-}
-
-static void ask(struct work *w, uint32_t i, int row, struct out *out)
-{
-    struct action *action = out_add(out, ACTION_POST_RECV);
-    const struct segment s = piece(w, i);
-    const struct fetch msg = {
-        .buffer = (uint8_t)s.buffer,
-        .index = s.index,
-        .offset = s.offset,
-        .len = s.len,
-        .attempt = s.attempt,
-        .seg = s.seg,
-        .stream = STREAM_WORK,
-        .root = s.offer,
-    };
-
-    if (action != NULL) {
-        action->segment = s;
-        members_bulk_open(w->members, out, row);
-        (void)members_send(w->members, out, row, MESSAGE_FETCH, &msg);
-    }
-}
-
-/* Keep some pieces on their way. */
-static void fetch(struct work *w, struct out *out)
-{
-    int row = members_find(w->members, maker_id(w));
-
-    if (row == MEMBERS_NONE || !members_linked(w->members, row)) {
-        return; /* until it is due */
-    }
-    for (uint32_t k = 0; k < WORK_WINDOW && w->next < w->n_pieces; k++) {
-        if (w->flying[k] == 0) {
-            w->flying[k] = 1 + (uint64_t)w->next;
-            w->n_flying++;
-            ask(w, w->next++, row, out);
-        }
-    }
-}
-
-/* Whether that piece is on its way; then it is not any more. */
-static bool take_flying(struct work *w, uint32_t piece)
-{
-    for (uint32_t k = 0; k < WORK_WINDOW; k++) {
-        if (w->flying[k] == 1 + (uint64_t)piece) {
-            w->flying[k] = 0;
-            w->n_flying--;
-            return true;
-        }
-    }
-    return false;
-}
-
-void work_seg_done(struct work *w,
-                   const struct event_seg_done *ev,
-                   struct out *out)
-{
-    if (w->phase != WORK_FETCHING || w->again ||
-        ev->segment.attempt != w->attempt || !take_flying(w, ev->segment.seg)) {
-        return;
-    }
-    if (ev->rc == LOCO_EBUSY) { /* ours: the room is in use, or lacks memory */
-        give_up(w, out);
-        say_unclear(w);
-    } else if (ev->rc != 0) { /* not what was announced, or the line broke */
-        put_off(w, out);
-    } else if (w->next == w->n_pieces && w->n_flying == 0) {
-        w->phase = WORK_WAITING;
-    } else {
-        w->due_ms = 0; /* the next tick says when */
-    }
-}
-
-void work_refused(struct work *w,
-                  int peer,
-                  const struct fetch_no *no,
-                  struct out *out)
-{
-    if (w->phase == WORK_FETCHING && !w->again && no->attempt == w->attempt &&
-        id_eq(&w->members->peers[peer].id, maker_id(w)) &&
-        take_flying(w, no->seg)) {
-        put_off(w, out);
-    }
-}
-
-/* What was put off, if its time has come: from its first piece on. */
-static bool is_due_again(struct work *w, uint64_t now_ms)
-{
-    if (w->again_ms == 0) {
-        w->again_ms = now_ms + (w->wait_ms >> (AGAIN_MAX + 1 - w->n_again));
-    }
-    if (now_ms < w->again_ms) {
-        return false;
-    }
-    from_the_start(w, now_ms);
-    return true;
-}
-
-void work_tick(struct work *w, uint64_t now_ms, struct out *out)
-{
-    choose(w, now_ms);
-    if (w->phase == WORK_WAITING && w->is_case) {
-        (void)work_begin_repeat(w, out);
-    }
-    if (w->phase != WORK_FETCHING) {
-        return;
-    }
-    if (w->again && !is_due_again(w, now_ms)) {
-        return;
-    }
-    if (w->due_ms == 0) {
-        w->due_ms = now_ms + w->wait_ms;
-    }
-    if (now_ms >= w->due_ms) {
-        unserved(w, out);
-        choose(w, now_ms);
-    }
-    if (w->phase == WORK_FETCHING) {
-        fetch(w, out);
-    }
-}
-
-uint64_t work_deadline(const struct work *w)
-{
-    return w->phase != WORK_FETCHING ? CORE_NEVER
-           : w->again                ? w->again_ms
-                                     : w->due_ms;
-}
-
-/* ---- made again -----------------------------------------------------------
- */
-
-bool work_begin_repeat(struct work *w, struct out *out)
-{
-    struct job *job;
-    uint32_t at;
-
-    if (w->phase != WORK_WAITING) {
-        return w->phase == WORK_REPEATING && !w->is_case;
-    }
-    at = out_bytes(out, &maker_of(w)->lease, sizeof(struct lease));
-    job = at == UINT32_MAX ? NULL : out_job(out, JOB_REPEAT);
-    if (job == NULL) {
-        return false; /* later */
-    }
-    job->repeat = (struct job_repeat){
-        .round = w->about.what.round,
-        .maker = *maker_id(w),
-        .lease = {at, sizeof(struct lease)},
-        .steps = maker_of(w)->steps,
-        .moment_steps = maker_of(w)->moment_steps,
-    };
-    w->phase = WORK_REPEATING;
-    return !w->is_case;
-}
+/* ---- what is said -------------------------------------------------------- */
 
 /* Our own word. */
 static enum repeat_end speak(struct work *w, const struct verdict_body *v)
@@ -553,33 +150,40 @@ static enum repeat_end speak(struct work *w, const struct verdict_body *v)
                       (enum repeat_verdict)v->verdict);
 }
 
-bool work_repeated(struct work *w,
-                   const struct local_event *e,
-                   struct verdict_body *say,
-                   enum repeat_end *end)
+/* Where it is part of a case, or opens one. */
+static void say(struct work *w,
+                const struct repeat_commit *c,
+                uint32_t accused,
+                uint8_t verdict)
 {
-    const struct repeat_commit *c = &w->about.what;
+    struct work_word word = {.body = {.round = c->round,
+                                      .commit = c->hash,
+                                      .accused = c->member[accused],
+                                      .verdict = verdict}};
 
-    *end = REPEAT_NONE;
-    if (w->phase != WORK_REPEATING || e->repeated.round != c->round ||
-        !id_eq(&e->repeated.maker, maker_id(w))) {
+    word.end = speak(w, &word.body);
+    if (word.end != REPEAT_NONE && w->n_words < WORK_WORDS) {
+        w->words[w->n_words++] = word;
+    }
+}
+
+bool work_take_word(struct work *w, struct work_word *word)
+{
+    if (w->n_words == 0) {
         return false;
     }
-    w->phase = WORK_IDLE;
-    *say = (struct verdict_body){
-        .round = c->round,
-        .commit = c->hash,
-        .accused = *maker_id(w),
-        .verdict = e->rc == 0 ? e->repeated.verdict : REPEAT_UNCLEAR,
-    };
-    w->n_read++;
-    w->n_unclear += say->verdict == REPEAT_UNCLEAR;
-    if (say->verdict == REPEAT_BAD) {
-        w->n_bad++;
-        name_silent(w, maker_id(w));
+    *word = w->words[0];
+    memmove(w->words, w->words + 1, --w->n_words * sizeof w->words[0]);
+    return true;
+}
+
+bool work_take_silent(struct work *w, struct peer_id *who)
+{
+    if (w->n_silent == 0) {
+        return false;
     }
-    *end = speak(w, say);
-    return *end != REPEAT_NONE;
+    *who = w->silent[--w->n_silent];
+    return true;
 }
 
 enum repeat_end work_on_verdict(struct work *w,
@@ -595,11 +199,197 @@ enum repeat_end work_on_verdict(struct work *w,
                             (enum repeat_verdict)m->verdict);
 }
 
-bool work_take_silent(struct work *w, struct peer_id *who)
+/* ---- a lease ------------------------------------------------------------- */
+
+void work_give_up(struct work *w, struct out *out)
 {
-    if (w->n_silent == 0) {
+    struct job *job = w->phase == WORK_IDLE ? NULL : out_job(out, JOB_REPEAT);
+
+    if (w->phase == WORK_FETCHING) {
+        work_fetch_cancel(w, out);
+    }
+    if (job != NULL) {
+        job->repeat = (struct job_repeat){.stop = true};
+    }
+    w->phase = WORK_IDLE;
+}
+
+void work_pass(struct work *w, struct out *out)
+{
+    work_give_up(w, out);
+    if (w->is_case) {
+        say(w, &w->about.what, w->maker, REPEAT_UNCLEAR);
+    }
+}
+
+void work_unserved(struct work *w, struct out *out)
+{
+    w->n_unserved++;
+    if (w->n_commits > 0 &&
+        w->about.what.round + WORK_COMMITS >
+            w->commit[0].what.round + 1) { /* ours may be one behind */
+        name_silent(w, work_maker_id(w));
+    }
+    work_pass(w, out);
+}
+
+void work_stop(struct work *w, struct out *out)
+{
+    work_give_up(w, out);
+    w->n_commits = 0;
+    w->has_draw = false;
+    w->n_silent = w->n_words = 0;
+    w->repeat.n_commits = 0;
+    memset(w->repeat.cases, 0, sizeof w->repeat.cases);
+}
+
+/* The moments with which the maker's next lease began, if that goes on where
+ * this one ended. */
+static struct hash32 after(const struct work *w, uint32_t at, uint32_t maker)
+{
+    const struct work_commit *next = &w->commit[at - 1];
+    uint32_t i = place_in(&next->what, &w->commit[at].what.member[maker]);
+    struct hash32 none = {{0}};
+
+    return i < next->what.n && (next->what.lease >> i & 1) &&
+                   next->maker[i].again && next->maker[i].moment_steps > 0
+               ? next->maker[i].moments
+               : none;
+}
+
+static void
+begin(struct work *w, uint32_t at, uint32_t maker, bool is_case, uint64_t now)
+{
+    w->about = w->commit[at];
+    w->maker = maker;
+    w->is_case = is_case;
+    w->after = after(w, at, maker);
+    work_fetch_begin(w, now);
+}
+
+/* Whether we have not spoken in that case, and can. */
+static bool may_speak(const struct work *w, const struct repeat_case *k)
+{
+    const struct repeat_commit *c = &w->repeat.commit[k->commit];
+    uint32_t self = k->open ? place_in(c, &w->self) : c->n;
+
+    return self < c->n && self != k->accused && (c->full >> self & 1) &&
+           !(k->said >> self & 1);
+}
+
+/* A case whose lease we can make again; the commit after it may be to come. In
+ * others we can tell nothing, and say so. */
+static const struct repeat_case *case_for(struct work *w)
+{
+    for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
+        const struct repeat_case *k = &w->repeat.cases[i];
+
+        if (!may_speak(w, k) || k->commit == 0) {
+            continue;
+        }
+        if (is_chained(w, k->commit)) {
+            return k;
+        }
+        say(w, &w->repeat.commit[k->commit], k->accused, REPEAT_UNCLEAR);
+    }
+    return NULL;
+}
+
+/* Whether the case that we look into goes on. */
+static bool is_wanted(const struct work *w)
+{
+    for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
+        const struct repeat_case *k = &w->repeat.cases[i];
+
+        if (k->open && k->accused == w->maker &&
+            hash32_eq(&w->repeat.commit[k->commit].hash, &w->about.what.hash)) {
+            return true;
+        }
+    }
+    return !w->is_case;
+}
+
+/* A case comes before a lease that was only drawn. */
+static void choose(struct work *w, uint64_t now_ms, struct out *out)
+{
+    const struct repeat_case *k = NULL;
+
+    if (w->phase != WORK_IDLE && !is_wanted(w)) {
+        work_give_up(w, out);
+    }
+    if (w->phase == WORK_IDLE || (w->phase != WORK_REPEATING && !w->is_case)) {
+        k = case_for(w);
+    }
+    if (k != NULL) {
+        work_give_up(w, out);
+        begin(w, k->commit, k->accused, true, now_ms);
+    } else if (w->phase == WORK_IDLE && w->has_draw && is_chained(w, 1)) {
+        w->has_draw = false;
+        begin(w, 1, w->whom, false, now_ms);
+    }
+}
+
+void work_tick(struct work *w, uint64_t now_ms, struct out *out)
+{
+    choose(w, now_ms, out);
+    work_fetch_tick(w, now_ms, out);
+    if (w->phase == WORK_IDLE) { /* it was given up */
+        choose(w, now_ms, out);
+    }
+}
+
+/* ---- made again ---------------------------------------------------------- */
+
+/* In a case all have one to make. */
+static bool is_turn(const struct work *w, uint64_t round)
+{
+    const struct repeat_commit *c = &w->about.what;
+    uint32_t n = c->n < WORK_TURNS ? c->n : WORK_TURNS;
+
+    return !w->is_case || round % n == place_in(c, &w->self) % n;
+}
+
+bool work_begin_repeat(struct work *w, uint64_t round, struct out *out)
+{
+    struct job *job;
+    uint32_t at;
+
+    if (w->phase != WORK_WAITING || !is_turn(w, round)) {
+        return w->phase == WORK_REPEATING;
+    }
+    at = out_bytes(out, &work_maker_of(w)->lease, sizeof(struct lease));
+    job = at == UINT32_MAX ? NULL : out_job(out, JOB_REPEAT);
+    if (job == NULL) {
+        return false; /* later */
+    }
+    job->repeat = (struct job_repeat){
+        .round = w->about.what.round,
+        .base = hash32_u64(&w->about.base),
+        .maker = *work_maker_id(w),
+        .lease = {at, sizeof(struct lease)},
+        .steps = work_maker_of(w)->steps,
+        .moment_steps = work_maker_of(w)->moment_steps,
+    };
+    w->phase = WORK_REPEATING;
+    return true;
+}
+
+bool work_repeated(struct work *w, const struct local_event *e, struct out *out)
+{
+    uint8_t verdict = e->rc == 0 ? e->repeated.verdict : REPEAT_UNCLEAR;
+
+    if (w->phase != WORK_REPEATING ||
+        e->repeated.round != w->about.what.round ||
+        !id_eq(&e->repeated.maker, work_maker_id(w))) {
         return false;
     }
-    *who = w->silent[--w->n_silent];
+    work_give_up(w, out); /* it lets go of the state */
+    w->n_read++;
+    w->n_unclear += verdict == REPEAT_UNCLEAR;
+    if (verdict == REPEAT_BAD) {
+        w->n_bad++;
+        name_silent(w, work_maker_id(w));
+    }
+    say(w, &w->about.what, w->maker, verdict);
     return true;
 }

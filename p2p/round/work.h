@@ -1,38 +1,44 @@
 /* work.h - audits of work: leases of others, made again.
  *
- * After each commit a member draws, by a number that nobody else knows, whether
- * it audits the contribution of another one, the *maker*, and whose (repeat.h:
- * one round in REPEAT_EVERY). It fetches from the maker the inner moments that
- * the lease began with, some blocks of what the maker sent, and some of the
- * moments that its next lease began with; all three were announced before
- * anybody could ask. Then it makes the lease again (JOB_REPEAT), and leaves out
- * one round of its own for that. Where the work is bad it says so (VERDICT).
- * That opens a *case*: each full member does the same and says what it read,
- * and of whom more than half say that the work is bad, is convicted.
+ * A READY of work names the inner moments that its lease began with, and the
+ * plan repeats them: so a commit says of each member what it sent, from which
+ * state, moments and positions it came, and says the same to all. After each
+ * commit a member draws, by a number that nobody else knows, whether it audits
+ * a contribution to the commit *before* it, and of which *maker* (repeat.h: one
+ * round in REPEAT_EVERY). It fetches from the maker the moments of that lease,
+ * some blocks of what the maker sent, and some of the moments that its next
+ * lease began with; all three were in a commit before anybody could ask. Then
+ * it makes the lease again (JOB_REPEAT), and leaves out one round of its own
+ * for that. Where the work is bad it says so (VERDICT). That opens a *case*:
+ * each full member does the same and says what it read, and of whom more than
+ * half say that the work is bad, is convicted.
  *
- * *Moments* are announced (MOMENTS) with the state in place, before the lease
- * is trained. Without them a maker could invent, after it was asked, moments
- * that lead to whatever it sent; and with them alone it could train nothing and
- * announce such ones each round. So those of the next lease must be those with
- * which the repeat ended (repeat.h, `after`).
+ * *A chain of moments.* A maker could announce any moments that lead to
+ * whatever it sent. So those of the next lease must be those with which the
+ * repeat ended (repeat.h, `after`), where the maker worked for both commits
+ * without a break: the same seat in the view, and as many steps of its
+ * optimizer as the lease had, or none. And they must be plausible beside the
+ * auditor's own (`stretch`).
  *
- * *Silence.* Who contributes to two commits in a row and announced nothing for
- * the second, or does not serve what it announced, is named in READY
- * (silence.h), and so is who was read as bad: a liar that serves some members
- * and not others is either convicted or in no plan. Who missed a commit may
- * have begun its lease before it, and is not asked.
+ * *Silence.* Who works for two commits in a row, and for the second one of no
+ * lease that can be made again, though it has one, is named in READY
+ * (silence.h); so is who does not serve what it announced, and who was read as
+ * bad: a liar that serves some members and not others is either convicted or in
+ * no plan. Once in WORK_EXCUSE rounds it is excused: a GPU may be lost. Who
+ * missed a commit may have begun its lease before it, and is not asked.
  *
- * *Time.* The pieces come while both train. A repeat that was drawn begins when
- * the trainer is free, that is between two rounds; in a case at once, and the
- * own round is late. Who does not serve what the last commits have is silent;
- * of older ones an honest member holds nothing any more. A maker may hold a
- * commit later than its auditor: what it refuses is asked for again, AGAIN_MAX
- * times, later each time.
+ * *Time.* The pieces come while both train. A repeat begins when the trainer is
+ * free, between two rounds. In a case all have one to make: each waits for its
+ * turn, one round in WORK_TURNS, so that a plan keeps most of the honest work.
+ * A case comes before a lease that was only drawn. Who does not serve what the
+ * last commits have is silent; of older ones an honest member holds nothing any
+ * more. A maker may hold a commit later than its auditor: what it refuses is
+ * asked for again, AGAIN_MAX times, later each time.
  *
  * What it does not see: repeat.h, who misses every second commit, and more:
- * STRANGERS.md, section 5. So no run can ask for it yet.
+ * STRANGERS.md, section 5.
  *
- * Pure. One lease at a time. REPEAT_COMMITS and WORK_COMMITS commits.
+ * Pure. One lease at a time. WORK_COMMITS commits.
  */
 #ifndef LOCO_P2P_ROUND_WORK_H
 #define LOCO_P2P_ROUND_WORK_H
@@ -42,46 +48,50 @@
 #include "p2p/swarm/members.h"
 #include "proto/messages.h"
 
-/* Commits whose contributions are still served. A verdict comes about two
- * rounds after the commit, and others need one more to look for themselves. */
-#define WORK_COMMITS 4
+/* Commits whose contributions are still served, as OFFERS_PAST_MAX: one until
+ * the draw, two until the verdict, and others need one more to fetch. */
+#define WORK_COMMITS 5
 
 /* Blocks that are read, of what was sent and of the next moments. */
 #define WORK_DRAWS 16
 
-#define WORK_WINDOW 4 /* pieces asked for at a time */
-#define WORK_SAID   (3 * VIEW_MEMBERS_MAX)
+#define WORK_WINDOW 4  /* pieces asked for at a time */
+#define WORK_TURNS  8  /* in a case at most one member in so many repeats */
+#define WORK_EXCUSE 16 /* rounds */
+#define WORK_WORDS  REPEAT_CASES_MAX
 
-/* A member of the view of a commit. */
+/* A member of the view of a commit, and what the plan says of it. */
 struct work_maker {
-    bool again;            /* it was in the commit before as well */
+    uint64_t joined;       /* since which epoch it is in the view */
+    bool works;            /* it contributed tokens.. */
+    bool owes;             /* ..though it has a lease that can be made again */
     struct hash32 offer;   /* of its contribution (proto/blocks.h) */
-    struct hash32 moments; /* announced for that round; zeros: not heard */
+    struct hash32 moments; /* that its lease began with; zeros: not said */
     uint64_t moment_steps; /* of its optimizer then */
     uint32_t steps;        /* that it trained.. */
     struct lease lease;    /* ..of these positions */
+    bool again; /* it worked for the commit before, without a break since */
 };
 
 struct work_commit {
-    struct repeat_commit what;
-    uint64_t elements; /* of a contribution; of moments twice as many */
-    uint32_t block;    /* that both are cut at */
+    struct repeat_commit what; /* lease: of what can be made again */
+    struct hash32 base;        /* the state that the leases began from */
+    uint64_t elements;         /* of a contribution; of moments twice as many */
+    uint32_t block;            /* that both are cut at */
     struct work_maker maker[VIEW_MEMBERS_MAX]; /* as what.member */
-};
-
-/* What a member announced. */
-struct work_said {
-    struct peer_id id;
-    uint64_t round; /* whose lease begins with them; 0: free */
-    struct hash32 root;
-    uint64_t steps;
 };
 
 enum work_phase {
     WORK_IDLE,
     WORK_FETCHING,
-    WORK_WAITING, /* all is here, the trainer is not free */
+    WORK_WAITING, /* all is here, the trainer is not free, or not our turn */
     WORK_REPEATING
+};
+
+/* What this member says of a lease. */
+struct work_word {
+    struct verdict_body body;
+    enum repeat_end end; /* what follows from it */
 };
 
 struct work {
@@ -93,16 +103,19 @@ struct work {
     struct repeat repeat;
     uint32_t n_commits;
     struct work_commit commit[WORK_COMMITS]; /* the newest first */
-    struct work_said said[WORK_SAID];
-    uint64_t draw; /* state of the generator */
-    bool has_draw; /* commit[0] is to be audited.. */
-    uint32_t whom; /* ..this maker's */
+    uint64_t draw;                           /* state of the generator */
+    bool has_draw;                           /* commit[1] is to be audited.. */
+    uint32_t whom;                           /* ..this maker's */
+    struct {
+        struct peer_id id;
+        uint64_t round; /* its last excuse; 0: a free place */
+    } excused[VIEW_MEMBERS_MAX];
 
     enum work_phase phase;
     bool is_case;             /* others asked for it */
     struct work_commit about; /* unless idle */
     uint32_t maker;           /* place in it */
-    struct hash32 after;      /* moments of its next lease; zeros: not heard */
+    struct hash32 after;      /* moments of its next lease; zeros: no chain */
     uint64_t sent_at[WORK_DRAWS], after_at[WORK_DRAWS]; /* elements */
     uint32_t n_pieces, next, n_flying;
     uint64_t flying[WORK_WINDOW]; /* piece + 1; 0: free */
@@ -113,6 +126,8 @@ struct work {
 
     uint32_t n_silent; /* for work_take_silent() */
     struct peer_id silent[VIEW_MEMBERS_MAX];
+    uint32_t n_words; /* for work_take_word() */
+    struct work_word words[WORK_WORDS];
 
     uint64_t n_read, n_bad, n_unclear, n_unserved; /* leases */
 };
@@ -123,20 +138,15 @@ void work_init(struct work *w,
                uint32_t wait_ms,
                uint64_t first_attempt);
 
-/* A commit that we were in is in place. `moments` and `again` of the makers are
- * filled in here. `secret`: a number of this commit that others cannot guess.
- */
-void work_commit(struct work *w, const struct work_commit *c, uint64_t secret);
+/* A commit that we were in is in place. `again` of the makers is filled in
+ * here. `secret`: a number of this commit that others cannot guess. */
+void work_commit(struct work *w,
+                 const struct work_commit *c,
+                 uint64_t secret,
+                 struct out *out);
 
 /* No commit any more: the group is left, or its state was taken back. */
 void work_stop(struct work *w, struct out *out);
-
-/* A member of our view announced the moments of its next lease; `round`: the
- * one that is being made here. */
-void work_on_moments(struct work *w,
-                     const struct peer_id *id,
-                     const struct moments *m,
-                     uint64_t round);
 
 /* What a full member says that it read. REPEAT_CONVICTED: m->accused is. */
 enum repeat_end work_on_verdict(struct work *w,
@@ -155,18 +165,31 @@ void work_refused(struct work *w,
 void work_tick(struct work *w, uint64_t now_ms, struct out *out);
 uint64_t work_deadline(const struct work *w);
 
-/* The trainer is free: JOB_REPEAT, if all is here. True: this member leaves out
- * the round that begins. */
-bool work_begin_repeat(struct work *w, struct out *out);
+/* The trainer is free for that round: JOB_REPEAT, if all is here and it is our
+ * turn. True: this member leaves the round out. */
+bool work_begin_repeat(struct work *w, uint64_t round, struct out *out);
 
-/* What REPEATED says. True: the verdict is to be said to all; *end: what
- * follows from it. */
+/* What REPEATED says. False: it is not the one that was asked for. */
 bool work_repeated(struct work *w,
                    const struct local_event *e,
-                   struct verdict_body *say,
-                   enum repeat_end *end);
+                   struct out *out);
+
+/* What is to be said to all, one after the other. */
+bool work_take_word(struct work *w, struct work_word *word);
 
 /* Members that are to be named silent in READY, one after the other. */
 bool work_take_silent(struct work *w, struct peer_id *who);
+
+/* Bytes of a piece of moments (2 an element) or of a contribution (4 at most),
+ * of a vector of so many elements, with its proof. */
+uint64_t work_piece_bytes(uint64_t elements,
+                          uint32_t block,
+                          uint32_t width,
+                          uint64_t offset,
+                          uint32_t len);
+
+/* Bytes of all pieces that an audit of one lease asks its maker for, at most.
+ */
+uint64_t work_lease_bytes(uint64_t n_params, uint32_t block);
 
 #endif

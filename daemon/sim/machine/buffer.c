@@ -463,11 +463,13 @@ static int put(struct local *l,
     int rc;
 
     if (seg->stream == STREAM_WORK) {
-        rc = work_room_take(&m->room, &cut, seg, src);
-        if (rc == 0 && kept_find(&m->states, m->room.round - 1, 0) != NULL) {
-            m->base = m->room.round;
+        if (m->base_name != seg->name) {
+            if (kept_find(&m->states, work_round(seg) - 1, seg->name) == NULL) {
+                return LOCO_ENOENT;
+            }
+            m->base_name = seg->name; /* held from now on */
         }
-        return rc;
+        return work_room_take(&m->room, &cut, seg, src);
     }
     if (seg->buffer == BUFFER_OFFER) {
         return audit_room_take(&m->audit, &cut, seg, src);

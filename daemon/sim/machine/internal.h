@@ -95,7 +95,8 @@ struct machine {
     struct audit_room audit;
     struct offer moments[LOCAL_MOMENTS]; /* by round */
     struct work_room room;
-    uint64_t base; /* the state before the round of the room is kept; and 1 */
+    uint64_t base_name; /* the state before the round of the room, which is kept
+                         */
     uint64_t n_missums;
     bool forgets; /* the next INHERIT fails */
     struct local_reduced reduced[LOCAL_REDUCED];

@@ -471,6 +471,11 @@ on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
     case JOB_CHAIN:
         write_file(&m->disk.chain, &job->chain, out);
         break;
+    case JOB_REPEAT:
+        if (!job->repeat.stop) {
+            begin(l, peer, job, 0);
+        }
+        break;
     case JOB_REVOKED:  /* who comes back is told again */
     case JOB_EVIDENCE: /* what it says is checked at daemon/jobs/evidence.h */
     case JOB_OVER:     /* its trainer rests anyway */

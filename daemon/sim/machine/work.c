@@ -115,6 +115,8 @@ read(const struct local *l, uint32_t peer, uint64_t round, bool lie)
         .best_own = 1,
         .has_steady = true,
         .steady = wild ? from(&rng, 0.85) * 0.98 : from(&rng, 0.985),
+        .has_calm = true,
+        .calm = wild ? from(&rng, 0.85) * 0.98 : from(&rng, 0.985),
     };
 
     return repeat_judge(&r);
@@ -133,7 +135,7 @@ int local_repeat(const struct local *l,
         m->room.n_have * m->room.block < m->room.n || maker < 0) {
         return LOCO_EINVAL;
     }
-    if (m->base != job->round) {
+    if (m->base_name != job->base) {
         return LOCO_ENOENT;
     }
     lied = l->lied[(uint32_t)maker * LOCAL_LIED + job->round % LOCAL_LIED];

@@ -5,6 +5,7 @@
  * has other kernels, another peer number, and a past of its own. */
 #include "daemon/machine/trainer.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,6 +37,7 @@ struct inbox {
 static uint8_t text[200000];
 static struct shard shard;
 static const struct peer_id maker_id = {{7}};
+static double rate = 1e-3;
 
 static void post(void *self, const struct local_event *event)
 {
@@ -126,7 +128,7 @@ static struct replica_options replica_with(bool reference, uint64_t peer)
                   .rope_theta = 10000,
                   .norm_eps = 1e-5f},
         .optimizer = optimizer_defaults(),
-        .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
+        .schedule = {SCHEDULE_CONSTANT, rate, rate, 0, 0, 0},
         .method = {.period = STEPS, .fragments = 1, .rule = {.lr = 1.0F}},
         .codec = codec_find("fp16"),
         .batch = 4,
@@ -210,6 +212,7 @@ struct scene {
     float *sent, *other, *third; /* honest contributions of two leases */
     float *moments, *after;      /* (2n) of the maker, before and after */
     uint64_t moment_steps;
+    float *own; /* (2n) the auditor's own, of other text; NULL: not here */
     struct work_room room;
 };
 
@@ -348,6 +351,48 @@ static float *second_round(struct scene *s, uint64_t first, uint32_t steps)
     return sent;
 }
 
+/* The moments of a member that trained other text in round 1. */
+static float *own_moments(void)
+{
+    struct inbox in;
+    struct trainer *t = open_trainer(&in, true);
+    float *own;
+
+    load(t, &in);
+    train(t, 2300, STEPS);
+    assert_int_equal(expect(&in, LOCAL_TRAINED).rc, 0);
+    apply(t, &in, 1, in.snapshot->n);
+    own = decoded(&in.moments);
+    close_trainer(t, &in);
+    return own;
+}
+
+/* A maker that begins its lease with those moments and does all else as it
+ * should: what it sends, and `after`, are what a repeat comes to. */
+static float *
+work_from(const struct scene *s, const float *moments, float **after)
+{
+    struct inbox in;
+    struct trainer *t = open_trainer(&in, true);
+    const struct trainer_command c = {
+        .job = {.type = JOB_LOAD, .load = {.round = 1, .from_disk = true}},
+        .state = s->base,
+        .moments = moments,
+        .inner_step = s->moment_steps,
+    };
+    float *sent;
+
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(expect(&in, LOCAL_LOADED).rc, 0);
+    train(t, FIRST, STEPS);
+    assert_int_equal(expect(&in, LOCAL_TRAINED).rc, 0);
+    sent = copy(trainer_contribution(t), s->n);
+    apply(t, &in, 2, s->n);
+    *after = decoded(&in.moments);
+    close_trainer(t, &in);
+    return sent;
+}
+
 static void lay(struct scene *s)
 {
     *s = (struct scene){0};
@@ -365,6 +410,7 @@ static void clear(struct scene *s)
     free(s->third);
     free(s->moments);
     free(s->after);
+    free(s->own);
     work_room_free(&s->room);
 }
 
@@ -382,6 +428,8 @@ static struct trainer_command repeat_of(const struct scene *s)
                   .ranges = {{FIRST, 10}, {FIRST + 10, STEPS - 10}}},
         .state = s->base,
         .room = &s->room,
+        .moments = s->own,
+        .moment_steps = s->moment_steps,
     };
 }
 
@@ -418,6 +466,7 @@ static void honest_work_is_good_on_any_kernels(void **state)
 
     (void)state;
     lay(&s);
+    s.own = own_moments();
     fill_room(&s, s.sent, s.moments, s.after);
     for (int i = 0; i < 2; i++) {
         r = read_room(&s, i > 0);
@@ -501,6 +550,88 @@ static void moments_that_lead_nowhere_are_bad(void **state)
     clear(&s);
 }
 
+static double dot(const float *x, const float *y, uint64_t n)
+{
+    double sum = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        sum += (double)x[i] * (double)y[i];
+    }
+    return sum;
+}
+
+/* All of it goes on as it should, but for where it began: long moments point
+ * where the maker likes, and the repeat follows them. */
+static void long_moments_are_bad(void **state)
+{
+    struct scene s;
+    float *moments, *sent, *after;
+    double cosine;
+
+    (void)state;
+    lay(&s);
+    moments = copy(s.moments, 2 * s.n);
+    cosine = sqrt(dot(moments, moments, s.n) / dot(s.other, s.other, s.n));
+    for (uint64_t i = 0; i < s.n; i++) {
+        moments[i] = -6 * (float)cosine * s.other[i];
+    }
+    sent = work_from(&s, moments, &after);
+    cosine = dot(sent, s.sent, s.n) /
+             sqrt(dot(sent, sent, s.n) * dot(s.sent, s.sent, s.n));
+    print_message("cosine with honest work %.3f\n", cosine);
+    assert_true(cosine < 0.9); /* it is a lie */
+    fill_room(&s, sent, moments, after);
+    assert_int_equal(read_room(&s, false).verdict, REPEAT_GOOD);
+    s.own = own_moments(); /* nothing else shows it */
+    assert_int_equal(read_room(&s, false).verdict, REPEAT_BAD);
+    free(moments);
+    free(sent);
+    free(after);
+    clear(&s);
+}
+
+/* It is as wild with our own moments, so nobody is to blame. */
+static void where_training_is_wild_for_all_nothing_can_be_told(void **state)
+{
+    struct scene s;
+    float *lie;
+
+    (void)state;
+    rate = 0.1;
+    lay(&s);
+    s.own = own_moments();
+    lie = copy(s.sent, s.n);
+    for (uint64_t i = 0; i < s.n; i += 2) {
+        lie[i] *= 0.2F;
+    }
+    assert_int_equal(verdict_on(&s, lie), REPEAT_UNCLEAR);
+    rate = 1e-3;
+    free(lie);
+    clear(&s);
+}
+
+static void moments_that_began_anew_are_as_good_as_any(void **state)
+{
+    struct scene s;
+    float *moments, *sent, *after;
+
+    (void)state;
+    lay(&s);
+    s.own = own_moments();
+    moments = copy(s.moments, 2 * s.n);
+    memset(moments, 0, 2 * s.n * sizeof *moments);
+    s.moment_steps = 0;
+    sent = work_from(&s, moments, &after);
+    fill_room(&s, sent, moments, after);
+    assert_int_equal(read_room(&s, false).verdict, REPEAT_GOOD);
+    fill_room(&s, s.sent, s.moments, s.after); /* they are not */
+    assert_int_equal(read_room(&s, false).verdict, REPEAT_BAD);
+    free(moments);
+    free(sent);
+    free(after);
+    clear(&s);
+}
+
 /* ---- beside the trainer's own work --------------------------------------- */
 
 static void its_own_work_is_as_without_it(void **state)
@@ -542,6 +673,7 @@ static void what_cannot_be_made_again_is_said(void **state)
     struct inbox in;
     struct trainer *t;
     struct trainer_command c;
+    atomic_bool stop;
 
     (void)state;
     lay(&s);
@@ -556,6 +688,11 @@ static void what_cannot_be_made_again_is_said(void **state)
     c.job.repeat.round = 3;
     assert_true(trainer_post(t, &c));
     assert_int_equal(expect(&in, LOCAL_REPEATED).rc, LOCO_EINVAL);
+    atomic_store(&stop, true);
+    c = repeat_of(&s);
+    c.stop = &stop;
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(expect(&in, LOCAL_REPEATED).rc, LOCO_ECANCELED);
     close_trainer(t, &in);
     clear(&s);
 }
@@ -567,6 +704,9 @@ int main(void)
         cmocka_unit_test(lies_are_bad),
         cmocka_unit_test(moments_must_go_on_from_lease_to_lease),
         cmocka_unit_test(moments_that_lead_nowhere_are_bad),
+        cmocka_unit_test(long_moments_are_bad),
+        cmocka_unit_test(where_training_is_wild_for_all_nothing_can_be_told),
+        cmocka_unit_test(moments_that_began_anew_are_as_good_as_any),
         cmocka_unit_test(its_own_work_is_as_without_it),
         cmocka_unit_test(what_cannot_be_made_again_is_said),
     };

@@ -436,6 +436,117 @@ static void a_ring_whose_sum_is_no_number_blames_no_neighbour(void **state)
     }
 }
 
+/* ---- audits of work ------------------------------------------------------ */
+
+static struct cast *begin_work(uint32_t n)
+{
+    struct cast *c = cast_open(n);
+
+    c->terms.exchange = EXCHANGE_BUTTERFLY;
+    c->terms.audits = c->terms.audits_work = true;
+    cast_configure(c);
+    return c;
+}
+
+static struct moments moments_of(int i)
+{
+    return (struct moments){.root = {.b = {8, (uint8_t)i}}, .steps = 5};
+}
+
+/* Each is to begin its lease with these, from the state that is in place. */
+static void all_begin(struct cast *c)
+{
+    for (int i = 0; i < (int)c->n; i++) {
+        const struct moments m = moments_of(i);
+
+        round_moments(&c->a[i]->round, &m, &c->a[i]->round.state);
+    }
+}
+
+static void a_plan_has_the_moments_of_each(void **state)
+{
+    struct cast *c = begin_work(4);
+    int boss = coordinator(c), victim = other(c, -1);
+    struct plan good, p;
+    uint32_t own;
+
+    (void)state;
+    all_begin(c);
+    good = p = plan_of(c);
+    own = rank_of(c, &good, victim);
+    for (uint32_t k = 0; k < 4; k++) {
+        const struct plan_member *m = &good.body.members[k];
+        const struct moments want = moments_of(actor_of(c, m->index));
+
+        assert_int_equal(m->n_moments, 1);
+        assert_true(hash32_eq(&m->moments[0].root, &want.root));
+        assert_int_equal(m->moments[0].steps, want.steps);
+    }
+    p.body.members[own].moments[0].root.b[0] ^= 1; /* others would have both */
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.members[own].moments[0].steps++;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.members[own].n_moments = 0;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
+    p.body.members[(own + 1) % 4].tokens = 0; /* moments of no work */
+    try_plan(c, boss, victim, &p, false);
+    try_plan(c, boss, victim, &good, true);
+    cast_close(c);
+}
+
+/* Work that stays open began before the state that the next round has, and a
+ * lease that was begun anew did not begin with what was announced. */
+static void moments_are_of_the_state_that_work_began_from(void **state)
+{
+    struct cast *c = begin_work(3);
+    struct round *r = &c->a[0]->round;
+    struct round_work work = {
+        .tokens = 100, .last_step = CAST_PERIOD, .begun_anew = true};
+    const struct moments m = moments_of(0);
+    struct hash32 elsewhere = {.b = {1, 2, 3}};
+
+    (void)state;
+    all_begin(c);
+    for (int k = 0; k < 4; k++) {
+        bool names = k == 1;
+
+        if (k == 2) {
+            round_moments(r, &m, &elsewhere);
+        } else if (k == 3) { /* the lease under way goes on */
+            round_moments(r, &m, &r->state);
+            round_moments(r, NULL, NULL);
+        }
+        c->out->n = c->out->n_bytes = 0;
+        round_contribute(r, &work, c->now_ms, c->out);
+        assert_int_equal(r->mine.n_moments, names);
+        assert_true(hash32_is_zero(&r->mine.moments[0].root) == !names);
+        round_retract(r);
+        work.begun_anew = false;
+    }
+    cast_close(c);
+}
+
+static void moments_are_for_runs_that_audit_work(void **state)
+{
+    struct ready_body m = {
+        .tokens = 7, .last_step = 5, .n_moments = 1, .offer = {.b = {1}}};
+
+    (void)state;
+    for (int work = 0; work < 2; work++) {
+        struct cast *c = work ? begin_work(3) : begin(3, true);
+        int boss = coordinator(c), liar = other(c, -1);
+
+        m.tokens = 7;
+        assert_int_equal(counts(c, liar, boss, &m), work);
+        m.tokens = 0; /* of no work */
+        assert_false(counts(c, liar, boss, &m));
+        cast_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +564,9 @@ int main(void)
         cmocka_unit_test(who_sends_a_sum_that_is_no_numbers_stays_out),
         cmocka_unit_test(lines_that_break_are_nobodys_lie),
         cmocka_unit_test(a_ring_whose_sum_is_no_number_blames_no_neighbour),
+        cmocka_unit_test(a_plan_has_the_moments_of_each),
+        cmocka_unit_test(moments_are_of_the_state_that_work_began_from),
+        cmocka_unit_test(moments_are_for_runs_that_audit_work),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,11 +113,51 @@ static void nobody_is_accused_where_training_is_wild(void **state)
     m.steady = REPEAT_STEADY;
     assert_int_equal(repeat_judge(&m), REPEAT_BAD);
     m.steady = REPEAT_STEADY - 0.001;
+    assert_int_equal(repeat_judge(&m), REPEAT_AGAIN); /* with our moments? */
+    m.has_calm = true;
+    m.calm = 0.99 * REPEAT_CALM;
     assert_int_equal(repeat_judge(&m), REPEAT_UNCLEAR);
     m.steady = (double)NAN;
     assert_int_equal(repeat_judge(&m), REPEAT_UNCLEAR);
     m.own = honest.own;
     assert_int_equal(repeat_judge(&m), REPEAT_GOOD);
+}
+
+/* It is wild with the maker's moments alone: the maker chose them. */
+static void wild_moments_do_not_hide_bad_work(void **state)
+{
+    struct repeat_reading m = honest;
+
+    (void)state;
+    m.own = 0.9;
+    m.steady = 0.5;
+    m.has_calm = true;
+    m.calm = REPEAT_CALM;
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.calm = (double)NAN;
+    assert_int_equal(repeat_judge(&m), REPEAT_UNCLEAR);
+    m.calm = 1;
+    m.own = honest.own;
+    assert_int_equal(repeat_judge(&m), REPEAT_GOOD);
+}
+
+/* Long moments steer what comes of any text, and short ones make it wild. */
+static void moments_are_as_long_as_those_of_others(void **state)
+{
+    struct repeat_reading m = honest;
+
+    (void)state;
+    m.stretch = 2 * REPEAT_STRETCH;
+    assert_int_equal(repeat_judge(&m), REPEAT_GOOD); /* not known */
+    m.has_stretch = true;
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.stretch = REPEAT_STRETCH;
+    assert_int_equal(repeat_judge(&m), REPEAT_GOOD);
+    m.stretch = (double)INFINITY;
+    m.best = 0;
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.stretch = (double)NAN;
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
 }
 
 /* A wire of few bits takes as much from honest work as from the repeat. */
@@ -152,7 +192,16 @@ static void moments_go_on_where_they_ended(void **state)
     m.after = 0.99 * REPEAT_AFTER;
     assert_int_equal(repeat_judge(&m), REPEAT_BAD);
     m.after = REPEAT_AFTER;
+    m.after_stretch = REPEAT_AFTER_STRETCH;
     assert_int_equal(repeat_judge(&m), REPEAT_GOOD);
+    m.after_stretch *= 1.01; /* the same direction, another length */
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.after_stretch = (double)NAN;
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.after_stretch = 1;
+    m.after = (double)NAN;
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.after = REPEAT_AFTER;
     m.cosine = 0; /* and the work counts all the same */
     assert_int_equal(repeat_judge(&m), REPEAT_BAD);
 }
@@ -165,10 +214,10 @@ static void what_is_no_number_says_nothing(void **state)
     lie.cosine = -1;
     lie.has_after = true;
     assert_int_equal(repeat_judge(&lie), REPEAT_BAD);
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 10; i++) {
         struct repeat_reading m = lie;
-        double *const field[6] = {&m.cosine, &m.own,      &m.length,
-                                  &m.best,   &m.best_own, &m.after};
+        double *const field[5] = {&m.cosine, &m.own, &m.length, &m.best,
+                                  &m.best_own};
 
         *field[i / 2] = i % 2 == 0 ? (double)NAN : (double)INFINITY;
         assert_int_equal(repeat_judge(&m), REPEAT_UNCLEAR);
@@ -225,6 +274,25 @@ static void only_leases_are_drawn(void **state)
     for (uint64_t secret = 0; secret < 4000; secret++) {
         assert_false(repeat_draw(&c, 0, secret, &whom));
     }
+}
+
+/* Nobody could be convicted, or nobody would ask us what we read. */
+static void who_has_no_word_audits_nobody(void **state)
+{
+    struct repeat_commit c = commit_of(9, 2);
+    uint32_t whom = 0, drawn = 0;
+
+    (void)state;
+    for (uint64_t secret = 0; secret < 4000; secret++) {
+        assert_false(repeat_draw(&c, 0, secret, &whom));
+    }
+    c = commit_of(9, 4);
+    c.full = 0x7;
+    for (uint64_t secret = 0; secret < 4000; secret++) {
+        assert_false(repeat_draw(&c, 3, secret, &whom)); /* on probation */
+        drawn += repeat_draw(&c, 0, secret, &whom);
+    }
+    assert_true(drawn > 0);
 }
 
 /* ---- cases -------------------------------------------------------------- */
@@ -417,10 +485,13 @@ int main(void)
         cmocka_unit_test(work_is_good_near_its_repeat),
         cmocka_unit_test(nobody_is_accused_where_training_is_wild),
         cmocka_unit_test(rounding_is_no_lie),
+        cmocka_unit_test(wild_moments_do_not_hide_bad_work),
+        cmocka_unit_test(moments_are_as_long_as_those_of_others),
         cmocka_unit_test(moments_go_on_where_they_ended),
         cmocka_unit_test(what_is_no_number_says_nothing),
         cmocka_unit_test(draws_are_rare_and_of_all_others_alike),
         cmocka_unit_test(only_leases_are_drawn),
+        cmocka_unit_test(who_has_no_word_audits_nobody),
         cmocka_unit_test(more_than_half_of_the_full_members_convict),
         cmocka_unit_test(half_of_the_members_convict_nobody),
         cmocka_unit_test(the_word_of_a_second_accuser_may_convict),

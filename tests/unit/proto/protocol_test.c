@@ -20,7 +20,7 @@
 
 #define TEXT_MAX    16384
 #define LINE_MAX    96 /* columns of the field tables */
-#define STRUCTS_MAX 40
+#define STRUCTS_MAX 80
 
 static char text[TEXT_MAX];
 static size_t n_text;

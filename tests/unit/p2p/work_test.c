@@ -1,0 +1,565 @@
+/* work_test.c - audits of work: who is drawn, what is asked for, whose turn it
+ * is to make a lease again, and who is named silent. No bytes move here. */
+#include "p2p/round/work.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/base/err.h"
+#include "proto/sign.h"
+
+#define WAIT_MS  6400
+#define BLOCK    64U
+#define ELEMENTS 100000U /* of a contribution: two parts of moments */
+#define PARTS    2U
+#define MEMBERS  5U
+#define SELF     1U /* our place */
+#define STEPS    8U
+
+struct fixture {
+    struct members m;
+    struct work w;
+    struct out out;
+    struct identity self, peer[MEMBERS];
+    struct work_commit c; /* the next one */
+    uint64_t now_ms;
+    struct segment asked[WORK_WINDOW]; /* posted, not arrived */
+    uint32_t n_asked, n_cancels, n_stops;
+    uint32_t n_jobs;
+    struct job_repeat job;
+};
+
+static void collect(struct fixture *f)
+{
+    for (uint32_t i = 0; i < f->out.n; i++) {
+        const struct action *a = &f->out.action[i];
+
+        if (a->type == ACTION_POST_RECV) {
+            assert_true(f->n_asked < WORK_WINDOW);
+            f->asked[f->n_asked++] = a->segment;
+        } else if (a->type == ACTION_CANCEL) {
+            f->n_cancels++;
+            f->n_asked = 0;
+        } else if (a->type == ACTION_JOB && a->job.type == JOB_REPEAT) {
+            f->n_stops += a->job.repeat.stop;
+            f->n_jobs += !a->job.repeat.stop;
+            f->job = a->job.repeat.stop ? f->job : a->job.repeat;
+        }
+    }
+    f->out.n = f->out.n_bytes = 0;
+}
+
+static struct hash32 name(uint32_t what, uint64_t round, uint32_t who)
+{
+    return (struct hash32){
+        .b = {(uint8_t)(1 + what), (uint8_t)round, (uint8_t)(1 + who)}};
+}
+
+/* All work, and all can be made again. */
+static void lay_commit(struct fixture *f, uint64_t round)
+{
+    struct work_commit *c = &f->c;
+
+    memset(c, 0, sizeof *c);
+    c->what.round = round;
+    c->what.hash = name(0, round, 0);
+    c->what.n = MEMBERS;
+    c->what.full = c->what.lease = (1U << MEMBERS) - 1;
+    c->base = name(1, round, 0);
+    c->elements = ELEMENTS;
+    c->block = BLOCK;
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        c->what.member[i] = i == SELF ? f->self.id : f->peer[i].id;
+        c->maker[i] = (struct work_maker){
+            .joined = 1,
+            .works = true,
+            .owes = true,
+            .offer = name(2, round, i),
+            .moments = name(3, round, i),
+            .moment_steps = STEPS * (round - 1),
+            .steps = STEPS,
+            .lease = {.n_ranges = 1, .ranges = {{100 * round + i, STEPS}}}};
+    }
+}
+
+/* By a number that draws nobody. */
+static void commit(struct fixture *f)
+{
+    uint64_t secret = 1;
+    uint32_t whom;
+
+    while (repeat_draw(&f->w.commit[0].what, SELF, secret, &whom)) {
+        secret++;
+    }
+    work_commit(&f->w, &f->c, secret, &f->out);
+    collect(f);
+    lay_commit(f, f->c.what.round + 1);
+}
+
+/* One that draws that member, of the commit before. */
+static void commit_drawing(struct fixture *f, uint32_t whom)
+{
+    uint32_t got = MEMBERS;
+
+    for (uint64_t secret = 1;; secret++) {
+        if (repeat_draw(&f->w.commit[0].what, SELF, secret, &got) &&
+            got == whom) {
+            work_commit(&f->w, &f->c, secret, &f->out);
+            break;
+        }
+    }
+    collect(f);
+    lay_commit(f, f->c.what.round + 1);
+}
+
+static void tick(struct fixture *f, uint64_t after_ms)
+{
+    f->now_ms += after_ms;
+    work_tick(&f->w, f->now_ms, &f->out);
+    collect(f);
+}
+
+static void arrive(struct fixture *f, uint32_t k, int rc)
+{
+    struct event_seg_done done = {.segment = f->asked[k], .rc = rc};
+
+    memmove(f->asked + k, f->asked + k + 1,
+            (--f->n_asked - k) * sizeof f->asked[0]);
+    work_seg_done(&f->w, &done, &f->out);
+    collect(f);
+}
+
+/* All pieces come; how many that were. */
+static uint32_t all_arrive(struct fixture *f)
+{
+    uint32_t n = 0;
+
+    for (tick(f, 1); f->n_asked > 0; tick(f, 1)) {
+        arrive(f, 0, 0);
+        n++;
+    }
+    assert_int_equal(f->w.phase, WORK_WAITING);
+    return n;
+}
+
+static bool begin_in(struct fixture *f, uint64_t round)
+{
+    bool begun = work_begin_repeat(&f->w, round, &f->out);
+
+    collect(f);
+    return begun;
+}
+
+static bool repeated(struct fixture *f, uint8_t verdict)
+{
+    const struct local_event e = {.type = LOCAL_REPEATED,
+                                  .repeated = {.round = f->job.round,
+                                               .maker = f->job.maker,
+                                               .verdict = verdict}};
+    bool ours = work_repeated(&f->w, &e, &f->out);
+
+    collect(f);
+    return ours;
+}
+
+/* That member accuses that one, for that commit. */
+static enum repeat_end
+hears(struct fixture *f, uint32_t speaker, uint32_t accused, uint64_t round)
+{
+    const struct verdict_body v = {.round = round,
+                                   .commit = name(0, round, 0),
+                                   .accused = f->peer[accused].id,
+                                   .verdict = REPEAT_BAD};
+
+    return work_on_verdict(&f->w, &f->peer[speaker].id, &v);
+}
+
+static bool is_silent(struct fixture *f, uint32_t who)
+{
+    struct peer_id id;
+
+    return work_take_silent(&f->w, &id) && id_eq(&id, &f->peer[who].id);
+}
+
+static int open_fixture(void **state)
+{
+    struct members_options opt = {.seed = 1};
+    struct fixture *f = calloc(1, sizeof *f + members_bytes(&opt));
+
+    assert_non_null(f);
+    identity_fake(&f->self, 50);
+    opt.self = f->self.id;
+    members_init(&f->m, &opt, f + 1, 0);
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        struct event e = {.type = EVENT_LINK_UP,
+                          .link_up.link = i + 1,
+                          .link_up.request = UINT32_MAX};
+
+        identity_fake(&f->peer[i], i);
+        e.link_up.peer = f->peer[i].id;
+        memcpy(e.link_up.public_key, f->peer[i].public, 32);
+        assert_true(members_link_up(&f->m, &e.link_up, 0, &f->out));
+    }
+    work_init(&f->w, &f->m, &f->self.id, WAIT_MS, 7ULL << 20);
+    f->out.n = f->out.n_bytes = 0;
+    lay_commit(f, 1);
+    *state = f;
+    return 0;
+}
+
+static int close_fixture(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+/* ---- draws --------------------------------------------------------------- */
+
+/* Who is asked before its next moments are in a commit could choose them. */
+static void nobody_is_asked_before_its_next_moments_are_fixed(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    commit_drawing(f, 3);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, WORK_WINDOW);
+    assert_int_equal(f->w.about.what.round, 1);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
+    assert_int_equal(f->asked[0].index, 1);
+    assert_int_equal(f->asked[0].name, hash32_u64(&f->w.about.base));
+    assert_true(
+        hash32_eq(&f->asked[0].offer, &f->w.commit[1].maker[3].moments));
+    assert_true(hash32_eq(&f->w.after, &f->w.commit[0].maker[3].moments));
+    assert_int_equal(all_arrive(f), PARTS + 2 * WORK_DRAWS);
+    assert_true(begin_in(f, 3));
+    assert_int_equal(f->job.round, 1);
+    assert_int_equal(f->job.base, hash32_u64(&f->w.about.base));
+    assert_int_equal(f->job.moment_steps, 0);
+}
+
+static void a_missing_commit_breaks_the_chain(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    lay_commit(f, 3); /* we were not in the second one */
+    for (uint64_t secret = 1; secret < 400; secret++) {
+        work_commit(&f->w, &f->c, secret, &f->out);
+        assert_false(f->w.has_draw);
+        lay_commit(f, f->c.what.round + 2);
+    }
+    assert_int_equal(f->w.n_silent, 0);
+}
+
+/* It has a life of its own: its moments need not go on. */
+static void who_came_back_meanwhile_is_not_held_to_its_moments(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    f->c.maker[3].joined = 2;
+    f->c.maker[3].moment_steps = 77;
+    commit_drawing(f, 3);
+    tick(f, 10);
+    assert_true(hash32_is_zero(&f->w.after));
+    assert_int_equal(all_arrive(f), PARTS + WORK_DRAWS);
+    assert_int_equal(f->w.n_silent, 0);
+}
+
+/* ---- silence ------------------------------------------------------------- */
+
+static void spoil(struct fixture *f, uint32_t who)
+{
+    f->c.what.lease &= ~(1ULL << who);
+}
+
+static void who_works_of_no_lease_is_silent_but_once(void **state)
+{
+    struct fixture *f = *state;
+
+    spoil(f, 2);
+    commit(f); /* it may have missed a commit */
+    assert_int_equal(f->w.n_silent, 0);
+    spoil(f, 2);
+    commit(f); /* excused */
+    assert_int_equal(f->w.n_silent, 0);
+    for (uint32_t i = 1; i < WORK_EXCUSE; i++) {
+        spoil(f, 2);
+        commit(f);
+        assert_true(is_silent(f, 2));
+        assert_int_equal(f->w.n_silent, 0);
+    }
+    spoil(f, 2);
+    commit(f);
+    assert_int_equal(f->w.n_silent, 0); /* once in so many rounds */
+    spoil(f, 2);
+    f->c.maker[2].owes = false; /* it has no lease: there is no text for it */
+    commit(f);
+    spoil(f, 2);
+    f->c.maker[2].works = false;
+    commit(f);
+    spoil(f, 2); /* the first one after a round without it */
+    commit(f);
+    assert_int_equal(f->w.n_silent, 0);
+}
+
+static void an_optimizer_makes_as_many_steps_as_its_lease(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    f->c.maker[2].moment_steps++;
+    commit(f);
+    assert_int_equal(f->w.commit[0].what.lease & 4, 0);
+    assert_int_equal(f->w.n_silent, 0); /* excused */
+    f->c.maker[2].moment_steps += 2;
+    commit(f);
+    assert_true(is_silent(f, 2));
+    f->c.maker[2].moment_steps = 0; /* it begins anew */
+    commit(f);
+    assert_int_equal(f->w.n_silent, 0);
+    assert_int_not_equal(f->w.commit[0].what.lease & 4, 0);
+}
+
+/* ---- pieces -------------------------------------------------------------- */
+
+static void what_is_refused_is_asked_for_from_there_on(void **state)
+{
+    struct fixture *f = *state;
+    struct fetch_no no;
+    uint32_t n = 0;
+
+    commit(f);
+    commit_drawing(f, 3);
+    tick(f, 10);
+    for (; n < PARTS + 3; n++) { /* in order */
+        arrive(f, 0, 0);
+        tick(f, 1);
+    }
+    assert_int_equal(f->asked[0].seg, PARTS + 3);
+    no = (struct fetch_no){.attempt = f->w.attempt, .seg = f->asked[2].seg};
+    work_refused(&f->w, members_find(&f->m, &f->peer[3].id), &no, &f->out);
+    collect(f);
+    assert_int_equal(f->n_cancels, 1);
+    tick(f, 1);
+    assert_int_equal(f->n_asked, 0); /* later */
+    tick(f, WAIT_MS);
+    assert_int_equal(f->asked[0].seg, PARTS + 3); /* not from the first piece */
+    assert_int_equal(all_arrive(f), PARTS + 2 * WORK_DRAWS - n);
+}
+
+static void who_does_not_serve_is_silent(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 3);
+    tick(f, 10);
+    tick(f, WAIT_MS);
+    assert_int_equal(f->w.phase, WORK_IDLE);
+    assert_int_equal(f->w.n_unserved, 1);
+    assert_int_equal(f->n_stops, 1);
+    assert_true(is_silent(f, 3));
+}
+
+static void without_the_state_nothing_more_is_fetched(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 3);
+    tick(f, 10);
+    arrive(f, 0, LOCO_ENOENT);
+    assert_int_equal(f->w.phase, WORK_IDLE);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(f->w.n_silent, 0); /* it is not to blame */
+    assert_int_equal(f->w.n_words, 0);
+}
+
+static void what_an_audit_asks_for_is_what_is_served(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t bytes = 0;
+
+    commit(f);
+    commit_drawing(f, 3);
+    for (tick(f, 1); f->n_asked > 0; tick(f, 1)) {
+        const struct segment *s = &f->asked[0];
+        bool sent = s->buffer == BUFFER_OFFER;
+
+        bytes += work_piece_bytes(sent ? ELEMENTS : 2 * ELEMENTS, BLOCK,
+                                  sent ? 4 : 2, s->offset, s->len);
+        arrive(f, 0, 0);
+    }
+    assert_true(bytes > 2 * 2 * ELEMENTS + 32 * 32);
+    assert_true(bytes <= work_lease_bytes(ELEMENTS, BLOCK));
+    assert_true(work_lease_bytes(ELEMENTS, BLOCK) < bytes * 11 / 10);
+}
+
+/* ---- cases --------------------------------------------------------------- */
+
+static void in_a_case_each_waits_for_its_turn(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    (void)all_arrive(f);
+    assert_true(f->w.is_case);
+    for (uint64_t round = 3; round < 3 + 2 * MEMBERS; round++) {
+        if (round % MEMBERS != SELF) {
+            assert_false(begin_in(f, round));
+        }
+    }
+    assert_int_equal(f->n_jobs, 0);
+    assert_true(begin_in(f, MEMBERS + SELF));
+    assert_int_equal(f->n_jobs, 1);
+    assert_true(begin_in(f, MEMBERS + SELF + 1)); /* while it lasts */
+}
+
+static void a_case_about_the_newest_commit_waits_for_the_next(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    commit(f);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, WORK_WINDOW);
+    assert_false(hash32_is_zero(&f->w.after));
+}
+
+static void a_case_comes_before_a_draw(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 2);
+    tick(f, 10);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[2].id));
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    tick(f, 10);
+    assert_true(f->w.is_case);
+    assert_int_equal(f->n_cancels, 1);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
+}
+
+static void assert_word(struct fixture *f, uint8_t verdict)
+{
+    struct work_word word;
+
+    assert_true(work_take_word(&f->w, &word));
+    assert_int_equal(word.body.verdict, verdict);
+    assert_true(id_eq(&word.body.accused, &f->peer[3].id));
+    assert_false(work_take_word(&f->w, &word));
+}
+
+static void who_cannot_read_in_a_case_says_so(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    tick(f, 10);
+    arrive(f, 0, LOCO_ENOENT);
+    assert_word(f, REPEAT_UNCLEAR);
+    for (uint32_t i = 0; i < WORK_COMMITS; i++) {
+        commit(f);
+    }
+    assert_int_equal(hears(f, 2, 3, 2), REPEAT_NEW); /* gone everywhere */
+    tick(f, 10);
+    assert_word(f, REPEAT_UNCLEAR);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+}
+
+static void bad_work_is_said_and_named(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 3);
+    (void)all_arrive(f);
+    assert_true(begin_in(f, 3));
+    assert_true(repeated(f, REPEAT_BAD));
+    assert_word(f, REPEAT_BAD);
+    assert_true(is_silent(f, 3));
+    assert_int_equal(f->n_stops, 1); /* the state is let go */
+    assert_false(repeated(f, REPEAT_BAD));
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_OPEN);
+    assert_int_equal(hears(f, 2, 3, 1), REPEAT_CONVICTED);
+}
+
+static void a_repeat_stops_when_its_case_ends(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    (void)all_arrive(f);
+    assert_true(begin_in(f, SELF + MEMBERS));
+    assert_int_equal(hears(f, 2, 3, 1), REPEAT_OPEN);
+    assert_int_equal(hears(f, 4, 3, 1), REPEAT_CONVICTED);
+    tick(f, 10);
+    assert_int_equal(f->n_stops, 1);
+    assert_int_equal(f->w.phase, WORK_IDLE);
+    assert_false(repeated(f, REPEAT_GOOD)); /* it came too late */
+    assert_int_equal(f->w.n_words, 0);
+}
+
+static void nothing_is_left_of_a_group_that_is_left(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 3);
+    tick(f, 10);
+    work_stop(&f->w, &f->out);
+    collect(f);
+    assert_int_equal(f->n_cancels, 1);
+    assert_int_equal(f->n_stops, 1);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NONE);
+    assert_int_equal(work_deadline(&f->w), CORE_NEVER);
+}
+
+#define TEST(test)                                                             \
+    cmocka_unit_test_setup_teardown(test, open_fixture, close_fixture)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(nobody_is_asked_before_its_next_moments_are_fixed),
+        TEST(a_missing_commit_breaks_the_chain),
+        TEST(who_came_back_meanwhile_is_not_held_to_its_moments),
+        TEST(who_works_of_no_lease_is_silent_but_once),
+        TEST(an_optimizer_makes_as_many_steps_as_its_lease),
+        TEST(what_is_refused_is_asked_for_from_there_on),
+        TEST(who_does_not_serve_is_silent),
+        TEST(without_the_state_nothing_more_is_fetched),
+        TEST(what_an_audit_asks_for_is_what_is_served),
+        TEST(in_a_case_each_waits_for_its_turn),
+        TEST(a_case_about_the_newest_commit_waits_for_the_next),
+        TEST(a_case_comes_before_a_draw),
+        TEST(who_cannot_read_in_a_case_says_so),
+        TEST(bad_work_is_said_and_named),
+        TEST(a_repeat_stops_when_its_case_ends),
+        TEST(nothing_is_left_of_a_group_that_is_left),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
