@@ -39,7 +39,7 @@
  *            RUN       {run}: where there are stages any group, never stale
  *            NEVER     nothing, or an answer that may honestly be late
  *
- * 0x48 and 0x49 are reserved (PROTOCOL.md, section 25). */
+ * 0x45, 0x48 and 0x49 are reserved (PROTOCOL.md, section 25). */
 /* clang-format off */
 #define MESSAGE_MAP(X)                                                         \
     X(HELLO,        0x01, hello,            SECOND,   DIRECT,  NEVER)          \

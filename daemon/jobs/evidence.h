@@ -37,8 +37,9 @@
 #include "daemon/jobs/run_vector.h"
 #include "proto/messages.h"
 
-#define EVIDENCE_MAGIC   "LOCOEVID" /* 8 bytes, without the final zero */
-#define EVIDENCE_VERSION 1U
+#define EVIDENCE_MAGIC "LOCOEVID" /* 8 bytes, without the final zero */
+/* It changes with the form of a plan, which the file holds. */
+#define EVIDENCE_VERSION 2U
 
 /* ---- where a block lies -------------------------------------------------- */
 

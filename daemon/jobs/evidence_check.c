@@ -95,8 +95,9 @@ static int read_head(struct trial *t)
         return errmsg_fail(
             t->errmsg, LOCO_EFORMAT,
             "the evidence is of version %u, this program reads version %u: "
-            "take a newer program",
-            get_u32(version), EVIDENCE_VERSION);
+            "take %s program",
+            get_u32(version), EVIDENCE_VERSION,
+            get_u32(version) < EVIDENCE_VERSION ? "an older" : "a newer");
     }
     return 0;
 }

@@ -102,4 +102,5 @@ if(TARGET loco_proto)
   target_link_libraries(fuzz_corpus PRIVATE loco_daemon_jobs loco_p2p_link m)
   set_target_properties(fuzz_corpus PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME fuzz/seeds COMMAND fuzz_corpus --check ${LOCO_FUZZ_DIR}/corpus)
 endif()

@@ -1,8 +1,10 @@
 /* make_corpus.c - write the seeds of the fuzz targets of proto and p2p/link.
  *
- * Usage: fuzz_corpus FOLDER. FOLDER/TARGET must exist for every target below.
- * The same seeds in every run; they are small valid inputs, from which the
- * fuzzer finds its way into each branch.
+ * Usage: fuzz_corpus [--check] FOLDER. FOLDER/TARGET must exist for every
+ * target below. The same seeds in every run; they are small valid inputs, from
+ * which the fuzzer finds its way into each branch. --check compares instead: a
+ * seed of an older form is refused by the first decoder, and nothing else would
+ * tell.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +23,23 @@
 #include "tests/unit/proto/example.h"
 
 static const char *folder;
+static bool is_check, is_stale;
 static uint8_t buf[MANIFEST_WIRE_MAX];
+
+static void compare(const char *path, const void *bytes, int len)
+{
+    static uint8_t old[1 << 20];
+    FILE *f = fopen(path, "rb");
+    size_t n = f == NULL ? 0 : fread(old, 1, sizeof old, f);
+
+    if (f == NULL || n != (size_t)len || memcmp(old, bytes, n) != 0) {
+        (void)fprintf(stderr, "%s is not what fuzz_corpus writes\n", path);
+        is_stale = true;
+    }
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+}
 
 static void save(const char *name, const void *bytes, int len)
 {
@@ -29,6 +47,10 @@ static void save(const char *name, const void *bytes, int len)
     FILE *f;
 
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (is_check) {
+        compare(path, bytes, len);
+        return;
+    }
     f = fopen(path, "wb");
     if (len < 0 || f == NULL ||
         fwrite(bytes, 1, (size_t)len, f) != (size_t)len || fclose(f) != 0) {
@@ -265,11 +287,12 @@ int main(int argc, char **argv)
     static const uint8_t seed[SIGN_SEED_BYTES] = {1, 2, 3};
     struct identity id;
 
-    if (argc != 2 || identity_generate(&id, seed) != 0) {
-        (void)fprintf(stderr, "usage: fuzz_corpus FOLDER\n");
+    is_check = argc == 3 && strcmp(argv[1], "--check") == 0;
+    if (argc != 2 + is_check || identity_generate(&id, seed) != 0) {
+        (void)fprintf(stderr, "usage: fuzz_corpus [--check] FOLDER\n");
         return 2;
     }
-    folder = argv[1];
+    folder = argv[argc - 1];
     save_frames();
     save_msg();
     save_messages();
@@ -279,5 +302,5 @@ int main(int argc, char **argv)
     save_text();
     save_evidence();
     save_ask(&id);
-    return 0;
+    return is_stale;
 }

@@ -398,6 +398,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         h->terms.exchange = EXCHANGE_BUTTERFLY;
     }
     h->terms.audits = size > 0 && data[size - 1] % 4 == 3;
+    h->terms.audits_work = h->terms.audits && data[size - 1] % 8 == 7;
     h->terms.pairs = size > 0 && data[size - 1] % 8 == 2;
     h->terms.min_peers = h->terms.pairs ? 1 : h->terms.min_peers;
     hand_wait(h, 4000);

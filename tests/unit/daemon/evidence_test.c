@@ -209,9 +209,13 @@ static void a_file_that_is_cut_or_goes_on_is_refused(void **state)
     memcpy(more, bytes, len);
     refused(evidence_check(more, len + 1, &c->verifier, &verdict, errmsg),
             LOCO_EFORMAT, "bytes follow the end");
-    bytes[8] = 2;
-    refused(evidence_check(bytes, len, &c->verifier, &verdict, errmsg),
-            LOCO_EFORMAT, "version 2");
+    for (uint8_t version = 0; version < 4; version++) {
+        bytes[8] = version;
+        if (version != EVIDENCE_VERSION) {
+            refused(evidence_check(bytes, len, &c->verifier, &verdict, errmsg),
+                    LOCO_EFORMAT, version < 2 ? "an older" : "a newer");
+        }
+    }
     free(more);
     free(bytes);
     crime_close(c);
