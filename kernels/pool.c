@@ -11,10 +11,10 @@
 #include "proto/base/clock.h"
 #include "proto/base/err.h"
 
-/* How long who waits looks before it sleeps. Shares differ by some tens of
- * microseconds, and to wake a thread costs as much on a virtual machine, so a
- * step of many short kernels would sleep in most of them. All but the first
- * looks give the processor to whoever else wants it. */
+/* How long who waits looks before it sleeps. Shares differ by about a
+ * tenth of a millisecond, and to wake a thread costs as much on a virtual
+ * machine, so a step of many short kernels would sleep in most of them. All but
+ * the first looks give the processor to whoever else wants it. */
 #define POOL_LOOK_US 300
 #define POOL_PAUSES  200
 

@@ -29,8 +29,8 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-/* A processor with AVX10 has these bits where its vectors are 512 bits wide.
- * With 256 bits it has none of them, and is one with AVX2. */
+/* By Intel's specification one with AVX10 has these bits where its vectors are
+ * 512 bits wide; with 256 bits it has none of them, and is one with AVX2. */
 static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") &&

@@ -93,6 +93,22 @@ VF_INLINE void finish(const struct tile *t,
     }
 }
 
+/* ROWS_CASE(rows) for each height of a tile: constants, so that sums live in
+ * registers. */
+/* clang-format off */
+#define ROWS_TO_4 ROWS_CASE(1) ROWS_CASE(2) ROWS_CASE(3) ROWS_CASE(4)
+#define ROWS_TO_6 ROWS_TO_4 ROWS_CASE(5) ROWS_CASE(6)
+#define ROWS_TO_12 ROWS_TO_6 ROWS_CASE(7) ROWS_CASE(8) ROWS_CASE(9) \
+    ROWS_CASE(10) ROWS_CASE(11) ROWS_CASE(12)
+/* clang-format on */
+#if TILE_ROWS > 6
+#define ROWS_CASES ROWS_TO_12
+#elif TILE_ROWS > 4
+#define ROWS_CASES ROWS_TO_6
+#else
+#define ROWS_CASES ROWS_TO_4
+#endif
+
 #ifndef LOCO_AMX
 VF_INLINE void tiles_open(void)
 {

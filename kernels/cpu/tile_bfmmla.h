@@ -131,18 +131,7 @@ VF_INLINE void multiply(const struct tile *t, const int rows, const int vectors)
 static void multiply_tile(const struct tile *t, int64_t rows)
 {
     switch (rows) {
-        ROWS_CASE(1)
-        ROWS_CASE(2)
-        ROWS_CASE(3)
-        ROWS_CASE(4)
-        ROWS_CASE(5)
-        ROWS_CASE(6)
-        ROWS_CASE(7)
-        ROWS_CASE(8)
-        ROWS_CASE(9)
-        ROWS_CASE(10)
-        ROWS_CASE(11)
-        ROWS_CASE(12)
+        ROWS_CASES
     }
 }
 

@@ -209,25 +209,6 @@ void file_out_abort(struct file_out *f)
     f->buf = NULL;
 }
 
-int file_write_whole(const char *path,
-                     const void *data,
-                     size_t len,
-                     char *errmsg)
-{
-    struct file_out f;
-    int rv = file_out_open(&f, path, errmsg);
-
-    if (rv != 0) {
-        return rv;
-    }
-    rv = file_out_write(&f, data, len, errmsg);
-    if (rv != 0) {
-        file_out_abort(&f);
-        return rv;
-    }
-    return file_out_commit(&f, errmsg);
-}
-
 /* Nobody else reads it before it is whole. */
 static int keep_mode(const struct file_out *f, char *errmsg)
 {
@@ -242,9 +223,10 @@ static int keep_mode(const struct file_out *f, char *errmsg)
                : fail_errno(errmsg, "set the mode of", f->tmp_path);
 }
 
-int file_write_secret(const char *path,
+static int write_file(const char *path,
                       const void *data,
                       size_t len,
+                      bool is_secret,
                       char *errmsg)
 {
     struct file_out f;
@@ -253,15 +235,32 @@ int file_write_secret(const char *path,
     if (rv != 0) {
         return rv;
     }
-    rv = fchmod(f.fd, 0600) == 0
-             ? file_out_write(&f, data, len, errmsg)
-             : fail_errno(errmsg, "set the mode of", f.tmp_path);
-    rv = rv == 0 ? keep_mode(&f, errmsg) : rv;
+    if (is_secret && fchmod(f.fd, 0600) != 0) {
+        rv = fail_errno(errmsg, "set the mode of", f.tmp_path);
+    }
+    rv = rv != 0 ? rv : file_out_write(&f, data, len, errmsg);
+    rv = rv != 0 || !is_secret ? rv : keep_mode(&f, errmsg);
     if (rv != 0) {
         file_out_abort(&f);
         return rv;
     }
     return file_out_commit(&f, errmsg);
+}
+
+int file_write_whole(const char *path,
+                     const void *data,
+                     size_t len,
+                     char *errmsg)
+{
+    return write_file(path, data, len, false, errmsg);
+}
+
+int file_write_secret(const char *path,
+                      const void *data,
+                      size_t len,
+                      char *errmsg)
+{
+    return write_file(path, data, len, true, errmsg);
 }
 
 int file_read_whole(

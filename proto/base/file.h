@@ -36,14 +36,6 @@ struct file_out {
 /* After 0, exactly one of commit and abort must follow. */
 int file_out_open(struct file_out *f, const char *path, char *errmsg);
 
-/* A whole file, as file_write_whole() has it. It keeps the mode of the file
- * whose place it takes, and its owners where this user may give them; a new one
- * gets mode 0600. For what may hold a secret. */
-int file_write_secret(const char *path,
-                      const void *data,
-                      size_t len,
-                      char *errmsg);
-
 /* Append; after an error only file_out_abort is allowed. */
 int file_out_write(struct file_out *f,
                    const void *data,
@@ -76,6 +68,14 @@ int file_write_whole(const char *path,
                      const void *data,
                      size_t len,
                      char *errmsg);
+
+/* A whole file, as file_write_whole() has it. It keeps the mode of the file
+ * whose place it takes, and its owners where this user may give them; a new one
+ * gets mode 0600. For what may hold a secret. */
+int file_write_secret(const char *path,
+                      const void *data,
+                      size_t len,
+                      char *errmsg);
 
 /* A small file with a NUL behind it, which *size does not count; caller frees
  * with free(). LOCO_EINVAL: it has more than `most` bytes. */

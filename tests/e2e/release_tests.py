@@ -196,6 +196,15 @@ def end(peer):
         os.kill(pid, signal.SIGKILL)
 
 
+def script(swarm, line):
+    """A program of one line of sh."""
+    path = swarm.path("starts")
+    with open(path, "w", encoding="ascii") as f:
+        f.write(f"#!/bin/sh\n{line}\n")
+    os.chmod(path, 0o755)
+    return path
+
+
 def files_of(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
@@ -263,10 +272,7 @@ def goes_back():
         second = s.peer()
         gone = s.path("gone")
         os.mkdir(gone)
-        starts = s.path("starts")
-        with open(starts, "w", encoding="ascii") as f:
-            f.write(f'#!/bin/sh\ncd {gone} && exec {here.locod} "$@" >log\n')
-        os.chmod(starts, 0o755)
+        starts = script(s, f'cd {gone} && exec {here.locod} "$@" >log')
         second.start("--join", s.uri(), *PACED, program=starts).wait_up()
         stack.callback(end, second)
         shutil.rmtree(gone)
@@ -336,10 +342,7 @@ def emulated():
         here = Installed(s.dir)
         first = s.peer().start("--run", s.yaml, *PACED).wait_up()
         second = s.peer()
-        starts = s.path("starts")
-        with open(starts, "w", encoding="ascii") as f:
-            f.write(f'#!/bin/sh\nexec {emulator} {here.locod} "$@"\n')
-        os.chmod(starts, 0o755)
+        starts = script(s, f'exec {emulator} {here.locod} "$@"')
         second.start("--join", s.uri(), *PACED, program=starts).wait_up()
         stack.callback(end, second)
         was = second.wait_status(lambda t: t["peers_in_round"] == 2, "both")

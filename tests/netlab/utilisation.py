@@ -32,7 +32,6 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import lab  # noqa: E402
 from lab import Failed, Lab, LOCO, PORT, check, missing, not_built  # noqa: E402
 import swarm  # noqa: E402
 from program import Skipped, interpreter  # noqa: E402
@@ -59,7 +58,7 @@ if a["create"]:
 with loco.join(a["uri"], model, run=a["run"], listen=a["listen"],
                args=a["args"]) as run:
     for step in range(1 << 30):
-        time.sleep(a["step_s"])
+        time.sleep(a["step_s"])  # a GPU would compute
         model["x0"][0] += 1
         run.step(1.0, tokens=1024)
         print("step", step, time.monotonic(), flush=True)

@@ -1,4 +1,4 @@
-/* Hands out many jobs, so that helpers are met both spinning and asleep. */
+/* Hands out many jobs, so that who waits is met both looking and asleep. */
 #include "kernels/pool.h"
 
 #include <sched.h>
@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "kernels/affinity.h"
+#include "proto/base/clock.h"
 #include "proto/base/err.h"
 
 #define WORKERS_MAX 8
@@ -45,6 +46,51 @@ static void every_worker_runs_every_job_once(void **state)
         }
         pool_close(p);
     }
+}
+
+struct slow {
+    struct tally tally;
+    int worker; /* that takes its time, or the caller between two jobs */
+};
+
+/* Far longer than who waits looks (POOL_LOOK_US). */
+static void take_a_while(void)
+{
+    uint64_t until = monotonic_us() + 3000;
+
+    while (monotonic_us() < until) {
+    }
+}
+
+static void count_slowly(void *arg, int worker)
+{
+    struct slow *s = arg;
+
+    if (worker == s->worker) {
+        take_a_while();
+    }
+    count_call(&s->tally, worker);
+}
+
+static void who_sleeps_is_woken(void **state)
+{
+    enum { WORKERS = 3, TURNS = 40 };
+    struct slow s = {{{0}}, 0};
+    struct pool *p;
+
+    (void)state;
+    assert_int_equal(pool_open(&p, WORKERS, NULL), 0);
+    for (int i = 1; i <= TURNS; i++) {
+        s.worker = i % (WORKERS + 1); /* the last one: nobody */
+        if (s.worker == WORKERS) {
+            take_a_while(); /* all helpers sleep */
+        }
+        pool_run(p, count_slowly, &s);
+        for (int w = 0; w < WORKERS; w++) {
+            assert_int_equal(s.tally.calls[w], i);
+        }
+    }
+    pool_close(p);
 }
 
 static void closing_an_idle_pool_and_null_is_safe(void **state)
@@ -176,6 +222,7 @@ int main(void)
         cmocka_unit_test(pinned_workers_keep_to_their_processor),
         cmocka_unit_test(nobody_is_pinned_unless_asked),
         cmocka_unit_test(bad_lists_of_processors_are_refused),
+        cmocka_unit_test(who_sleeps_is_woken),
         cmocka_unit_test(closing_an_idle_pool_and_null_is_safe),
     };
 

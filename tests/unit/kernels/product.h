@@ -209,6 +209,37 @@ static inline void try_size(struct backend *be, const int64_t *mnk, int upper)
     }
 }
 
+/* With 1, 3 and 5 threads a product has the same bits. `open` makes a backend
+ * of so many; false: this processor has none such. */
+static inline void
+same_bits(const int64_t *mnk,
+          int kind,
+          bool (*open)(struct backend *be, int threads, const void *how),
+          const void *how)
+{
+    struct product p;
+    float *one;
+
+    open_product(&p, mnk, kind);
+    one = malloc((size_t)p.c_floats * sizeof *one);
+    assert_non_null(one);
+    for (int threads = 1; threads <= 5; threads += 2) {
+        struct backend be;
+
+        if (!open(&be, threads, how)) {
+            break;
+        }
+        run(&p, &be);
+        if (threads == 1) {
+            memcpy(one, p.c, (size_t)p.c_floats * sizeof *one);
+        }
+        assert_memory_equal(one, p.c, (size_t)p.c_floats * sizeof *one);
+        backend_close(&be);
+    }
+    free(one);
+    close_product(&p);
+}
+
 static inline void try_all(struct backend *be)
 {
     for (int i = 0; i < SIZE_COUNT; i++) {

@@ -581,16 +581,17 @@ static void nobody_refuses_for_somebody_else(void **state)
 static void without_a_link_to_each_member_nothing_is_asked(void **state)
 {
     struct fixture *f = *state;
+    uint32_t gone = (uint32_t)peer_of(4);
 
     begin(f, 5);
-    members_link_down(&f->m, (uint32_t)peer_of(4) + 1, f->now_ms);
+    members_link_down(&f->m, gone + 1, f->now_ms);
     for (int k = 0; k < 5; k++) {
         tick(f, 2 * WAIT_MS);
         assert_int_equal(f->n_asked, 0);
         assert_int_equal(f->a.n_unanswered, 0);
         assert_true(f->a.again);
     }
-    link_up(f, (uint32_t)peer_of(4)); /* it is back */
+    linked_up(&f->m, &f->peer[gone], gone + 1, f->now_ms, &f->out);
     f->out.n = f->out.n_bytes = 0;
     tick(f, 2 * WAIT_MS);
     assert_int_equal(f->n_asked, MEMBERS - 1);

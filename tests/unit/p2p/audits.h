@@ -17,6 +17,7 @@
 #include "proto/base/rng.h"
 #include "proto/messages.h"
 #include "proto/sign.h"
+#include "tests/unit/p2p/linked.h"
 
 #define WAIT_MS  5000
 #define BLOCK    4U
@@ -136,30 +137,15 @@ static inline void shape(struct fixture *f, uint64_t elements)
     }
 }
 
-static inline void link_up(struct fixture *f, uint32_t i)
-{
-    struct event e = {.type = EVENT_LINK_UP,
-                      .link_up.link = i + 1,
-                      .link_up.request = UINT32_MAX,
-                      .link_up.peer = f->peer[i].id};
-
-    memcpy(e.link_up.public_key, f->peer[i].public, 32);
-    assert_true(members_link_up(&f->m, &e.link_up, f->now_ms, &f->out));
-    f->row[i] = members_find(&f->m, &f->peer[i].id);
-}
-
 static inline int open_fixture(void **state)
 {
     struct members_options opt = {.seed = 1};
     struct fixture *f = calloc(1, sizeof *f + members_bytes(&opt));
 
     assert_non_null(f);
-    identity_fake(&f->self, 50);
-    opt.self = f->self.id;
-    members_init(&f->m, &opt, f + 1, 0);
+    linked_open(&f->m, f + 1, &f->self, f->peer, MEMBERS, &f->out);
     for (uint32_t i = 0; i < MEMBERS; i++) {
-        identity_fake(&f->peer[i], i);
-        link_up(f, i);
+        f->row[i] = members_find(&f->m, &f->peer[i].id);
     }
     f->c.round = 9;
     f->c.hash = (struct hash32){.b = {5}};

@@ -10,6 +10,7 @@
 #include "p2p/swarm/transfer.h"
 #include "proto/base/err.h"
 #include "proto/sign.h"
+#include "tests/unit/p2p/linked.h"
 
 #define FETCH_MS 5000
 #define PIECE    100U
@@ -59,18 +60,8 @@ static int open_fixture(void **state)
     struct fixture *f = calloc(1, sizeof *f + members_bytes(&opt));
 
     assert_non_null(f);
-    identity_fake(&f->self, 50);
-    opt.self = f->self.id;
-    members_init(&f->m, &opt, f + 1, 0);
+    linked_open(&f->m, f + 1, &f->self, f->peer, PEERS, &f->out);
     for (uint32_t i = 0; i < PEERS; i++) {
-        struct event e = {.type = EVENT_LINK_UP,
-                          .link_up.link = i + 1,
-                          .link_up.request = UINT32_MAX};
-
-        identity_fake(&f->peer[i], i);
-        e.link_up.peer = f->peer[i].id;
-        memcpy(e.link_up.public_key, f->peer[i].public, 32);
-        assert_true(members_link_up(&f->m, &e.link_up, e.now_ms, &f->out));
         f->row[i] = members_find(&f->m, &f->peer[i].id);
     }
     transfer_init(&f->t, &f->m, FETCH_MS, 1000);

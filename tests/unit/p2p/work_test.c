@@ -12,6 +12,7 @@
 
 #include "proto/base/err.h"
 #include "proto/sign.h"
+#include "tests/unit/p2p/linked.h"
 
 #define WAIT_MS  6400
 #define BLOCK    64U
@@ -192,19 +193,7 @@ static int open_fixture(void **state)
     struct fixture *f = calloc(1, sizeof *f + members_bytes(&opt));
 
     assert_non_null(f);
-    identity_fake(&f->self, 50);
-    opt.self = f->self.id;
-    members_init(&f->m, &opt, f + 1, 0);
-    for (uint32_t i = 0; i < MEMBERS; i++) {
-        struct event e = {.type = EVENT_LINK_UP,
-                          .link_up.link = i + 1,
-                          .link_up.request = UINT32_MAX};
-
-        identity_fake(&f->peer[i], i);
-        e.link_up.peer = f->peer[i].id;
-        memcpy(e.link_up.public_key, f->peer[i].public, 32);
-        assert_true(members_link_up(&f->m, &e.link_up, 0, &f->out));
-    }
+    linked_open(&f->m, f + 1, &f->self, f->peer, MEMBERS, &f->out);
     work_init(&f->w, &f->m, &f->self.id, WAIT_MS, 7ULL << 20);
     f->out.n = f->out.n_bytes = 0;
     lay_commit(f, 1);
