@@ -13,6 +13,11 @@ bool pace_due(struct pace *p, uint64_t now_ms, bool busy)
                   p->owed && !busy && now_ms >= p->next_ms + PACE_PATIENCE_MS);
 }
 
+bool pace_now(struct pace *p, bool busy)
+{
+    return settle(p, p->owed && !busy);
+}
+
 bool pace_want(struct pace *p, uint64_t now_ms, bool busy)
 {
     p->owed = true;

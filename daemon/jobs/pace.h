@@ -7,7 +7,8 @@
  * the earliest; one that took less than PACE_CHEAP_MS is followed by no pause.
  * What is wanted meanwhile is put off, never forgotten: pace_due() is asked now
  * and then. After the pause it waits up to PACE_PATIENCE_MS for the next
- * round's end, because then no member waits for this machine. Pure: times are
+ * round's end, because then no member waits for this machine; pace_now() waits
+ * for neither. Pure: times are
  * the caller's, in milliseconds.
  */
 #ifndef LOCO_DAEMON_JOBS_PACE_H
@@ -29,6 +30,10 @@ bool pace_want(struct pace *p, uint64_t now_ms, bool busy);
 
 /* One is owed, and no round came to do it behind: now, not owed any more. */
 bool pace_due(struct pace *p, uint64_t now_ms, bool busy);
+
+/* One is owed, and nothing that it could slow goes on: now, without the pause
+ * and without a round to do it behind. */
+bool pace_now(struct pace *p, bool busy);
 
 /* One ended that took so long. percent: 1 to 100, of the time. */
 void pace_done(struct pace *p,

@@ -11,7 +11,8 @@
  * order writes the newest.
  *
  * Each host of a stage writes after every round: where all of them come back,
- * they must have a round in common.
+ * they must have a round in common. The state that a run ends with is written
+ * at once too: people look at it then.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,10 +232,17 @@ void machine_save_checkpoint(struct machine *m)
     free(s);
 }
 
+/* No pause: of a stage each round is written, and after the run's end there is
+ * nothing that writing could slow. */
+static bool is_eager(const struct machine *m)
+{
+    return m->stage.held || node_state(m->node) == NODE_FINISHED;
+}
+
 void machine_round_checkpoint(struct machine *m)
 {
     machine_snapshots_collect(m); /* what leaves its place lends its memory */
-    if (m->stage.held) {
+    if (is_eager(m)) {
         pace_again(&m->save_pace);
     }
     if (pace_want(&m->save_pace, uv_now(m->loop), m->saving)) {
@@ -244,7 +252,8 @@ void machine_round_checkpoint(struct machine *m)
 
 void machine_tick(struct machine *m)
 {
-    if (!m->closing && pace_due(&m->save_pace, uv_now(m->loop), m->saving)) {
+    if (!m->closing && (pace_due(&m->save_pace, uv_now(m->loop), m->saving) ||
+                        (is_eager(m) && pace_now(&m->save_pace, m->saving)))) {
         machine_save_checkpoint(m);
     }
 }

@@ -4,6 +4,7 @@ import os
 import re
 
 from access_tests import invite
+from checkpoints import newest
 from e2e_registry import test
 from swarm import LOCO, VAL_BYTES, Swarm, check, run, wait_for
 
@@ -124,6 +125,9 @@ def stages_train():
         done = {p: p.wait_state("finished", seconds=150) for p in s.peers}
         check_equal(stages, done)
         check_learnt(stages, done)
+        for peer in s.peers:
+            wait_for(lambda: newest(peer.state).endswith("-00000010.safetensors"),
+                     f"the last round of {peer.name} is on disk", 20)
         check_whole(s, stages)
         check_evaluated(s, stages, done)
         check_fetched(s, stages)

@@ -287,6 +287,10 @@ static void what_is_put_off_is_done_when_its_time_has_come(void **state)
     assert_true(pace_want(&p, 82000, false));
     pace_done(&p, 90000, 6000, 1);
     assert_false(pace_want(&p, 100000, false));
+    assert_false(pace_now(&p, true)); /* one is under way */
+    assert_true(pace_now(&p, false));
+    assert_false(pace_now(&p, false)); /* nothing is owed */
+    assert_false(pace_want(&p, 100000, false));
     pace_again(&p);
     assert_true(pace_due(&p, 100000, false));
 }
