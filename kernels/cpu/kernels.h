@@ -19,8 +19,8 @@ struct kernel_range {
                     * need none */
 };
 
-/* For the packed blocks of a matrix product. */
-#define MATMUL_SCRATCH ((192 + 1024) * 256 * sizeof(float))
+/* For the packed blocks of a matrix product, of the set with the largest. */
+#define MATMUL_SCRATCH ((192 + 1024) * 512 * sizeof(float))
 
 struct cpu_kernels {
 #define X(kernel, type, units)                                                 \
