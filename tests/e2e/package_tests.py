@@ -50,6 +50,10 @@ def contents():
         for path in ("etc/loco/locod.yaml", "etc/default/locod"):
             check(re.search(rf"^-rw-r----- root/root .* \./{path}$", names,
                             re.M), f"{path} is for everybody: {names}")
+        for name, line in (("shlibs", "libloco 0 loco (>= "),
+                           ("triggers", "activate-noawait ldconfig")):
+            said = run("dpkg-deb", "-I", deb, name).stdout
+            check(line in said, f"{name} has no {line!r}: {said}")
 
 
 @test("lintian finds no error in the Debian package", 300)
