@@ -38,33 +38,21 @@ void node_work_open(struct node *n)
 /* ---- commits --------------------------------------------------------------
  */
 
-/* What the plan says of the work of a member. True: it can be made again. */
+/* True: the work of that member can be made again. */
 static bool find_lease(const struct node *n,
                        const struct plan_member *p,
                        const struct peer_id *id,
                        struct work_maker *m)
 {
     const struct view_body *v = &n->ballot.cert.body;
-    const uint64_t steps = p->last_step - p->first_step;
-    const uint64_t most = terms_most_steps(&n->terms);
-    const bool known =
-        n->text.record.known && !n->text.assumed &&
-        lease_of(&n->text.record.commit.plan.body.ledgers[0],
-                 n->terms.lease_quota, v, p->index, id_u64(id),
-                 hash32_eq(&v->commit, &n->text.record.hash), &m->lease);
+    const struct round_record *r = &n->text.record;
+    struct lease lease;
 
-    m->works = p->tokens > 0;
-    m->owes = m->works && known && lease_count(&m->lease) >= most;
-    m->offer = p->offer;
-    m->steps = steps <= most ? (uint32_t)steps : 0;
-    if (p->n_moments > 0) {
-        m->moments = p->moments[0].root;
-        m->moment_steps = p->moments[0].steps;
-    }
-    return m->works && known && m->steps > 0 &&
-           lease_count(&m->lease) >= m->steps &&
-           m->lease.ranges[0].first + 1 == p->lease &&
-           !hash32_is_zero(&m->moments);
+    (void)lease_of(&r->commit.plan.body.ledgers[0], n->terms.lease_quota, v,
+                   p->index, id_u64(id), hash32_eq(&v->commit, &r->hash),
+                   &lease);
+    return work_describe(m, p, r->known && !n->text.assumed ? &lease : NULL,
+                         terms_most_steps(&n->terms));
 }
 
 void node_work_committed(struct node *n)

@@ -18,95 +18,7 @@ void work_init(struct work *w,
     repeat_init(&w->repeat);
 }
 
-static uint32_t place_in(const struct repeat_commit *c,
-                         const struct peer_id *id)
-{
-    uint32_t i = 0;
-
-    while (i < c->n && !id_eq(&c->member[i], id)) {
-        i++;
-    }
-    return i;
-}
-
-/* ---- who is silent ------------------------------------------------------- */
-
-static void name_silent(struct work *w, const struct peer_id *id)
-{
-
-    if (w->n_silent < VIEW_MEMBERS_MAX) {
-        w->silent[w->n_silent++] = *id;
-    }
-}
-
-/* Whether that member is excused in that round; then not again soon. All that
- * this rests on is in commits, so that members who saw them say the same. */
-static bool excuse(struct work *w, const struct peer_id *id, uint64_t round)
-{
-    uint32_t place = 0;
-
-    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
-        if (w->excused[i].round > 0 && id_eq(&w->excused[i].id, id)) {
-            place = i;
-            break;
-        }
-        place = w->excused[i].round < w->excused[place].round ? i : place;
-    }
-    if (w->excused[place].round > 0 && id_eq(&w->excused[place].id, id) &&
-        round < w->excused[place].round + WORK_EXCUSE) {
-        return false;
-    }
-    w->excused[place].id = *id;
-    w->excused[place].round = round;
-    return true;
-}
-
 /* ---- commits ------------------------------------------------------------- */
-
-/* The maker's part of the commit before; NULL: it had none, or there was a
- * break since. */
-static const struct work_maker *
-before(const struct work *w, const struct work_commit *c, uint32_t i)
-{
-    const struct work_commit *old = &w->commit[0];
-    uint32_t k;
-
-    if (w->n_commits == 0 || old->what.round + 1 != c->what.round) {
-        return NULL;
-    }
-    k = place_in(&old->what, &c->what.member[i]);
-    return k < old->what.n && old->maker[k].works &&
-                   old->maker[k].joined == c->maker[i].joined
-               ? &old->maker[k]
-               : NULL;
-}
-
-/* As many steps of its optimizer as the lease before had, if that is known; or
- * it began anew. */
-static bool goes_on(const struct work_maker *m, const struct work_maker *old)
-{
-    return hash32_is_zero(&old->moments) || m->moment_steps == 0 ||
-           m->moment_steps == old->moment_steps + old->steps;
-}
-
-static void fill_in(struct work *w, struct work_commit *c)
-{
-    const uint32_t self = place_in(&c->what, &w->self);
-
-    for (uint32_t i = 0; i < c->what.n; i++) {
-        const struct work_maker *old = before(w, c, i);
-        struct work_maker *m = &c->maker[i];
-
-        m->again = m->works && old != NULL;
-        if (m->again && !goes_on(m, old)) {
-            c->what.lease &= ~(1ULL << i);
-        }
-        if (m->again && m->owes && !(c->what.lease >> i & 1) && i != self &&
-            !excuse(w, &c->what.member[i], c->what.round)) {
-            name_silent(w, &c->what.member[i]);
-        }
-    }
-}
 
 static bool is_chained(const struct work *w, uint32_t at)
 {
@@ -122,7 +34,7 @@ void work_commit(struct work *w,
     struct work_commit *newest = &w->commit[0];
     struct work_commit next = *c;
 
-    fill_in(w, &next);
+    work_fill_in(w, &next);
     memmove(w->commit + 1, w->commit, (WORK_COMMITS - 1) * sizeof w->commit[0]);
     *newest = next;
     w->n_commits += w->n_commits < WORK_COMMITS;
@@ -130,7 +42,7 @@ void work_commit(struct work *w,
     w->draw = secret;
     w->has_draw =
         is_chained(w, 1) &&
-        repeat_draw(&w->commit[1].what, place_in(&w->commit[1].what, &w->self),
+        repeat_draw(&w->commit[1].what, work_place(&w->commit[1].what, &w->self),
                     secret, &w->whom);
     if (w->phase == WORK_FETCHING &&
         w->about.what.round + WORK_COMMITS <= newest->what.round) {
@@ -228,7 +140,7 @@ void work_unserved(struct work *w, struct out *out)
     if (w->n_commits > 0 &&
         w->about.what.round + WORK_COMMITS >
             w->commit[0].what.round + 1) { /* ours may be one behind */
-        name_silent(w, work_maker_id(w));
+        work_name_silent(w, work_maker_id(w));
     }
     work_pass(w, out);
 }
@@ -248,7 +160,7 @@ void work_stop(struct work *w, struct out *out)
 static struct hash32 after(const struct work *w, uint32_t at, uint32_t maker)
 {
     const struct work_commit *next = &w->commit[at - 1];
-    uint32_t i = place_in(&next->what, &w->commit[at].what.member[maker]);
+    uint32_t i = work_place(&next->what, &w->commit[at].what.member[maker]);
     struct hash32 none = {{0}};
 
     return i < next->what.n && (next->what.lease >> i & 1) &&
@@ -271,7 +183,7 @@ begin(struct work *w, uint32_t at, uint32_t maker, bool is_case, uint64_t now)
 static bool may_speak(const struct work *w, const struct repeat_case *k)
 {
     const struct repeat_commit *c = &w->repeat.commit[k->commit];
-    uint32_t self = k->open ? place_in(c, &w->self) : c->n;
+    uint32_t self = k->open ? work_place(c, &w->self) : c->n;
 
     return self < c->n && self != k->accused && (c->full >> self & 1) &&
            !(k->said >> self & 1);
@@ -346,7 +258,7 @@ static bool is_turn(const struct work *w, uint64_t round)
     const struct repeat_commit *c = &w->about.what;
     uint32_t n = c->n < WORK_TURNS ? c->n : WORK_TURNS;
 
-    return !w->is_case || round % n == place_in(c, &w->self) % n;
+    return !w->is_case || round % n == work_place(c, &w->self) % n;
 }
 
 bool work_begin_repeat(struct work *w, uint64_t round, struct out *out)
@@ -388,7 +300,7 @@ bool work_repeated(struct work *w, const struct local_event *e, struct out *out)
     w->n_unclear += verdict == REPEAT_UNCLEAR;
     if (verdict == REPEAT_BAD) {
         w->n_bad++;
-        name_silent(w, work_maker_id(w));
+        work_name_silent(w, work_maker_id(w));
     }
     say(w, &w->about.what, w->maker, verdict);
     return true;

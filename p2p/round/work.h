@@ -21,8 +21,8 @@
  * auditor's own (`stretch`).
  *
  * *Silence.* Who works for two commits in a row, and for the second one of no
- * lease that can be made again, though it has one, is named in READY
- * (silence.h); so is who does not serve what it announced, and who was read as
+ * lease that can be made again, is named in READY (silence.h), whatever text it
+ * says that it has: who can read nothing of its lease makes no step. So is who does not serve what it announced, and who was read as
  * bad: a liar that serves some members and not others is either convicted or in
  * no plan. Once in WORK_EXCUSE rounds it is excused: a GPU may be lost. Who
  * missed a commit may have begun its lease before it, and is not asked.
@@ -64,7 +64,7 @@
 struct work_maker {
     uint64_t joined;       /* since which epoch it is in the view */
     bool works;            /* it contributed tokens.. */
-    bool owes;             /* ..though it has a lease that can be made again */
+    bool owes;             /* ..so of a lease, as the ledger is known here */
     struct hash32 offer;   /* of its contribution (proto/blocks.h) */
     struct hash32 moments; /* that its lease began with; zeros: not said */
     uint64_t moment_steps; /* of its optimizer then */
@@ -137,6 +137,14 @@ void work_init(struct work *w,
                const struct peer_id *self,
                uint32_t wait_ms,
                uint64_t first_attempt);
+
+/* What a plan says of a member's work. `lease`: what the ledger gives it, which
+ * may be nothing; NULL: the ledger is not known here. `most`: steps of the
+ * longest round. True: it can be made again. */
+bool work_describe(struct work_maker *m,
+                   const struct plan_member *p,
+                   const struct lease *lease,
+                   uint64_t most);
 
 /* A commit that we were in is in place. `again` of the makers is filled in
  * here. `secret`: a number of this commit that others cannot guess. */

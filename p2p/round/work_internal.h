@@ -1,6 +1,7 @@
 /* work_internal.h - the inside of work.h.
  *
  *   work.c        commits, whose lease is made again, what is said
+ *   work_plan.c   what a commit says of its makers, and who is silent
  *   work_fetch.c  what is fetched for it
  */
 #ifndef LOCO_P2P_ROUND_WORK_INTERNAL_H
@@ -28,6 +29,17 @@ void work_pass(struct work *w, struct out *out);
 
 /* The same, and the maker is to blame. */
 void work_unserved(struct work *w, struct out *out);
+
+/* ---- work_plan.c -------------------------------------------------------- */
+
+/* Place of a member in that view; c->n: none. */
+uint32_t work_place(const struct repeat_commit *c, const struct peer_id *id);
+
+void work_name_silent(struct work *w, const struct peer_id *id);
+
+/* What follows from the commit before: who works again, whose moments do not go
+ * on, who is silent. */
+void work_fill_in(struct work *w, struct work_commit *c);
 
 /* ---- work_fetch.c ------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "p2p/round/lease.h"
 #include "proto/base/err.h"
 #include "proto/sign.h"
 #include "tests/unit/p2p/linked.h"
@@ -290,7 +291,7 @@ static void who_works_of_no_lease_is_silent_but_once(void **state)
     commit(f);
     assert_int_equal(f->w.n_silent, 0); /* once in so many rounds */
     spoil(f, 2);
-    f->c.maker[2].owes = false; /* it has no lease: there is no text for it */
+    f->c.maker[2].owes = false; /* the ledger is not known here */
     commit(f);
     spoil(f, 2);
     f->c.maker[2].works = false;
@@ -298,6 +299,70 @@ static void who_works_of_no_lease_is_silent_but_once(void **state)
     spoil(f, 2); /* the first one after a round without it */
     commit(f);
     assert_int_equal(f->w.n_silent, 0);
+}
+
+/* A plan's part of member 2, that says: there is no text for me here. */
+static struct plan_member textless(uint64_t lease, uint64_t steps)
+{
+    return (struct plan_member){.index = 2,
+                                .tokens = 64 * steps,
+                                .last_step = steps,
+                                .lease = lease,
+                                .text = {1, 1},
+                                .n_moments = 1,
+                                .moments = {{.root = name(3, 9, 2)}}};
+}
+
+/* The ledger takes its lease from it, but whoever works owes one. */
+static void who_says_that_it_has_no_text_owes_a_lease(void **state)
+{
+    struct view_body v = {.n_members = MEMBERS};
+    const uint64_t holders[MEMBERS] = {11, 12, 13, 14, 15};
+    struct text_span texts[MEMBERS] = {{0}};
+    const struct lease_commit settle = {.quota = 2 * STEPS,
+                                        .view = &v,
+                                        .holders = holders,
+                                        .texts = texts};
+    struct ledger ledger = {0};
+    struct work_maker m = {0};
+    struct plan_member p;
+    struct lease lease;
+
+    (void)state;
+    lease_settle(&ledger, &settle);
+    assert_true(lease_of(&ledger, 2 * STEPS, &v, 2, 13, false, &lease));
+    p = textless(1 + lease.ranges[0].first, STEPS);
+    assert_true(work_describe(&m, &p, &lease, STEPS)); /* it had one */
+    texts[2] = p.text;
+    lease_settle(&ledger, &settle);
+    assert_false(lease_of(&ledger, 2 * STEPS, &v, 2, 13, false, &lease));
+    assert_false(work_describe(&m, &p, &lease, STEPS));
+    assert_true(m.works && m.owes);
+    p = textless(0, STEPS);
+    assert_false(work_describe(&m, &p, &lease, STEPS));
+    assert_true(m.owes);
+    assert_false(work_describe(&m, &p, NULL, STEPS)); /* who knows? */
+    assert_false(m.owes);
+    p.tokens = 0;
+    assert_false(work_describe(&m, &p, &lease, STEPS));
+    assert_false(m.owes); /* it says so, and makes no step */
+}
+
+/* A short lease allows as many steps, and no more. */
+static void who_works_beyond_a_short_lease_owes_one(void **state)
+{
+    const struct lease lease = {.n_ranges = 1, .ranges = {{40, 3}}};
+    struct plan_member p = textless(41, 3);
+    struct work_maker m = {0};
+
+    (void)state;
+    assert_true(work_describe(&m, &p, &lease, STEPS));
+    p = textless(41, 4);
+    assert_false(work_describe(&m, &p, &lease, STEPS));
+    assert_true(m.owes);
+    p = textless(41, STEPS + 1); /* more than the longest round */
+    assert_false(work_describe(&m, &p, &lease, STEPS));
+    assert_true(m.owes);
 }
 
 static void an_optimizer_makes_as_many_steps_as_its_lease(void **state)
@@ -536,6 +601,8 @@ int main(void)
         TEST(a_missing_commit_breaks_the_chain),
         TEST(who_came_back_meanwhile_is_not_held_to_its_moments),
         TEST(who_works_of_no_lease_is_silent_but_once),
+        TEST(who_says_that_it_has_no_text_owes_a_lease),
+        TEST(who_works_beyond_a_short_lease_owes_one),
         TEST(an_optimizer_makes_as_many_steps_as_its_lease),
         TEST(what_is_refused_is_asked_for_from_there_on),
         TEST(who_does_not_serve_is_silent),
