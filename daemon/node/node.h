@@ -100,6 +100,8 @@ struct node_options {
     uint32_t timeline;         /* attempts kept; 0: NODE_TIMELINE_MIN */
     uint32_t edges;            /* of the bandwidth map; 0: NODE_EDGES_MIN */
     uint32_t edge_sample_us;   /* bandwidth.h; 0: its default */
+    uint32_t audit_every;      /* leases of others, in one round of so many; 0:
+                                  REPEAT_EVERY. Tests ask for more. */
 };
 
 struct node_lost {

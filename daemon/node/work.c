@@ -71,6 +71,7 @@ void node_work_committed(struct node *n)
     c->what.hash = n->round.last_hash;
     c->what.n = v->n_members;
     c->what.full = view_full(v);
+    c->what.every = n->opt.audit_every;
     c->base = n->held.state_hash;
     c->elements = terms_elements(&n->terms, p->round);
     c->block = n->terms.block;
@@ -150,8 +151,10 @@ static bool may_have(struct node *n, int peer, uint64_t bytes)
     const struct peer_id *id = &n->members.peers[peer].id;
     struct node_work *w = &n->work;
     uint32_t place = 0;
-    uint64_t most =
-        SERVE_LEASES * work_lease_bytes(n->terms.n_params, n->terms.block);
+    uint32_t every =
+        n->opt.audit_every == 0 ? REPEAT_EVERY : n->opt.audit_every;
+    uint64_t most = REPEAT_EVERY / every * SERVE_LEASES *
+                    work_lease_bytes(n->terms.n_params, n->terms.block);
 
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         if (id_eq(&w->served[i].id, id)) {
@@ -343,28 +346,57 @@ static bool is_left_out(const struct node *n, uint32_t i)
            has_text;
 }
 
-/* Each is ready, and nobody has anything: the first one of those that left the
- * round out trains for it. Nobody else does, and no plan is made before it has
- * trained, so that no plan holds what is taken back here. */
-static void come_back(struct node *n)
+/* Members before us that say that they left the round out: they come back
+ * first. Who says nothing is not waited for. */
+static uint32_t n_before(const struct node *n)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < (uint32_t)n->ballot.self_index; i++) {
+        count +=
+            view_is_full(&n->ballot.cert.body, i) && is_left_out(n, i) ? 1 : 0;
+    }
+    return count;
+}
+
+/* As long as a member that came back may take until it says so: it may be no
+ * slower than twice our slowest step, or it may be a liar, or rest. */
+static uint64_t back_patience_ms(const struct node *n)
+{
+    return n->terms.grace_ms +
+           2 * n->training.step_ms * terms_steps(&n->terms, n->round.round);
+}
+
+/* More than half are ready, and nobody has anything: no plan is possible, and
+ * members that left the round out train for it after all, one after the other,
+ * until there is something. The first one begins at once where each is ready,
+ * or after the grace. What it takes back here is in no plan, unless somebody
+ * was that late: then that attempt fails, and the next one has its work.
+ * CORE_NEVER: it is not our turn. */
+static uint64_t back_ms(const struct node *n)
 {
     const struct round *r = &n->round;
     const struct view_body *v = &n->ballot.cert.body;
-    uint32_t first = 0;
+    uint64_t late;
 
     if (!n->work.left_out || !n->ballot.have || !r->contributed ||
         r->mine.tokens > 0 || r->phase != ROUND_READY || r->has_plan ||
-        n->work.core.phase == WORK_REPEATING || node_quorum_offered(n) ||
-        (view_full(v) & ~n->ballot.departed.mask & ~r->ready) != 0) {
-        return;
+        r->quorum_ms == 0 || n->training.paused ||
+        n->work.core.phase == WORK_REPEATING || round_has_work(r) ||
+        !view_is_full(v, (uint32_t)n->ballot.self_index)) {
+        return CORE_NEVER;
     }
-    while (first < v->n_members &&
-           !(view_is_full(v, first) && is_left_out(n, first))) {
-        first++;
-    }
-    if (first == (uint32_t)n->ballot.self_index) {
+    late = view_full(v) & ~n->ballot.departed.mask & ~r->ready;
+    return r->quorum_ms + (late == 0 ? 0 : n->terms.grace_ms) +
+           n_before(n) * back_patience_ms(n);
+}
+
+static void come_back(struct node *n)
+{
+    if (n->now >= back_ms(n)) {
         n->work.left_out = false;
-        n->work.needed = r->round;
+        n->work.needed = n->round.round;
+        n->work.n_back++;
         round_retract(&n->round);
         node_forget_contribution(n);
     }
@@ -423,14 +455,14 @@ void node_work_tick(struct node *n)
 uint64_t node_work_deadline(const struct node *n)
 {
     const struct node_work *w = &n->work;
-    uint64_t due = work_deadline(&w->core);
+    uint64_t due = work_deadline(&w->core), back = back_ms(n);
 
     for (uint32_t i = 0; i < WORK_SAID; i++) {
         if (w->words[i].tells > 0 && w->words[i].tell_ms < due) {
             due = w->words[i].tell_ms;
         }
     }
-    return due;
+    return back < due ? back : due;
 }
 
 void node_work_status(const struct node *n, struct node_status *s)

@@ -39,8 +39,9 @@ struct node_work {
     /* What this peer offers now is nothing, as it makes a lease of somebody
      * else again; but it is an offer like any. */
     bool left_out;
-    uint64_t needed;      /* the round that nobody else trains for; 0: none */
-    uint64_t n_convicted; /* by more than half, as this peer counted */
+    uint64_t needed; /* the round that nobody else trains for; 0: none */
+    uint64_t n_back; /* rounds that were left out, and trained for after all */
+    uint64_t n_convicted;     /* by more than half, as this peer counted */
     struct peer_id convicted; /* the last one */
 };
 

@@ -119,6 +119,7 @@ void sim_start(struct sim *s, uint32_t peer)
         .features = s->punch ? HELLO_FEATURES : 0,
         .seed = rng_mix(words, 4),
         .time_scale = 1,
+        .audit_every = sim_work_every(s),
     };
     struct core core = {.step = node_step, .deadline = node_deadline};
     int rc;
@@ -407,7 +408,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"run.init", "", 0, 1, .u32 = &l->begins},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
         {"audit.percent", "", 1, 100, .u32 = &l->missum_percent},
-        {"work.kind", "", 1, 5, .u32 = &s->work.kind},
+        {"work.kind", "", 1, 8, .u32 = &s->work.kind},
         {"convicts.kind", "", 1, 9, .u32 = &s->trial_kind},
         {"convicts.accusers", "", 1, 64, .u32 = &s->accusers},
         {"liar.kind", "", 1, LIE_ALL, .u32 = &s->lie},

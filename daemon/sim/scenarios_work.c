@@ -8,15 +8,22 @@
  *   4  BOTH      the victim lies, and two friends find honest work bad and the
  *                victim's as they read it
  *   5  HONEST    nobody lies; another member dies and comes back
+ *   6  ALL       nobody lies; each audits in each round, so that all leave out
+ *                the same ones and some have to come back
+ *   7  WITHHELD  the same, and the victim keeps its READYs from the others
+ *   8  IDLE      the same, and the first member of the view trains nothing
  *
  * W: nobody honest is ever convicted, nor found silent by most. A liar that
  * more than half of the others convicted is in no view of theirs. One that
  * announces nothing is in a third of the rounds at most. Somebody made leases
- * again.
+ * again. Where all leave rounds out, somebody came back; and rounds are made as
+ * ever (E).
  *
  * Figures: commits with the liar after its first lie (work_with), and with how
  * many of the others convict it at the end (work_holders).
  */
+#include <string.h>
+
 #include "daemon/node/inspect.h"
 #include "daemon/sim/sim_internal.h"
 #include "daemon/sim/world/internal.h"
@@ -31,7 +38,10 @@ enum kind {
     KIND_ACCUSERS,
     KIND_BOTH,
     KIND_HONEST,
-    KIND_COUNT = KIND_HONEST
+    KIND_ALL,
+    KIND_WITHHELD,
+    KIND_IDLE,
+    KIND_COUNT = KIND_IDLE
 };
 
 static bool lies(const struct sim *s)
@@ -49,6 +59,49 @@ static bool is_friend(const struct sim *s, uint32_t q)
 static const struct node_work *work_of(const struct sim *s, uint32_t q)
 {
     return s->nodes[q] == NULL ? NULL : node_parts(s->nodes[q]).work;
+}
+
+uint32_t sim_work_every(const struct sim *s)
+{
+    return s->work.kind >= KIND_ALL ? 1 : 0;
+}
+
+/* A READY of the victim is of no attempt. */
+static uint32_t withhold(void *self,
+                         uint32_t from,
+                         uint32_t to,
+                         uint16_t message,
+                         uint8_t *bytes,
+                         uint32_t len,
+                         uint32_t cap)
+{
+    const struct sim *s = self;
+    struct ready m;
+    int n;
+
+    (void)to;
+    if (s->work.kind != KIND_WITHHELD || !s->work.begun ||
+        message != MESSAGE_READY || from != s->victim ||
+        msg_decode(&ready_schema, bytes, len, &m) != 0) {
+        return len;
+    }
+    m.body.epoch = ~m.body.epoch;
+    n = msg_encode(&ready_schema, &m, bytes, cap);
+    return n < 0 ? len : (uint32_t)n;
+}
+
+/* The first one of a view of all. */
+static uint32_t first_peer(const struct sim *s)
+{
+    uint32_t first = 0;
+
+    for (uint32_t q = 1; q < s->n; q++) {
+        if (memcmp(world_identity(s->world, q)->public,
+                   world_identity(s->world, first)->public, 32) < 0) {
+            first = q;
+        }
+    }
+    return first;
 }
 
 /* Others that convict the victim. */
@@ -95,6 +148,8 @@ static void turn_call(void *data, uint64_t arg)
 
     local_lie(s->local, s->victim, lies(s));
     local_mute(s->local, s->victim, s->work.kind == KIND_MUTE);
+    local_idle(s->local, s->victim, s->work.kind == KIND_IDLE);
+    s->work.begun = true;
     for (uint32_t q = 0; q < s->n; q++) {
         local_accuse(s->local, q, is_friend(s, q));
     }
@@ -106,8 +161,13 @@ void options_work(struct sim *s)
 {
     s->work.on = true;
     s->local_opt.audits = 2;
+    s->world_opt.tamper = withhold;
+    s->world_opt.tamper_self = s;
     if (s->work.kind == 0) {
         s->work.kind = 1 + (uint32_t)(s->opt.seed % KIND_COUNT);
+    }
+    if (s->work.kind >= KIND_ALL) {
+        s->local_opt.step_ms = 500; /* what all drew comes in time for all */
     }
 }
 
@@ -115,6 +175,7 @@ void setup_work(struct sim *s)
 {
     uint64_t at = sim_after_rounds(s, 2, 6);
 
+    s->victim = s->work.kind == KIND_IDLE ? first_peer(s) : s->victim;
     s->calm_ms = at;
     world_call(s->world, at, turn_call, s, 0);
     if (s->work.kind == KIND_HONEST) {
@@ -134,7 +195,9 @@ static void check_peer(struct sim *s, uint32_t q, const struct node_work *w)
         check_fail(s->check, "W: peer %u convicts one that is honest", q);
     }
     if (!liar && s->lives[q] == 1 && 2 * sim_n_finding(s, q) > s->n) {
-        check_fail(s->check, "W: most find peer %u silent, which is honest", q);
+        check_fail(s->check,
+                   "W: most find peer %u silent, which is honest (victim %u)",
+                   q, s->victim);
     }
     if (!liar && w->n_convicted > 0 && s->work.known_round > 0 &&
         s->work.known_round + TO_LEAVE < s->work.round &&
@@ -150,11 +213,15 @@ void check_work(struct sim *s)
 
         if (w != NULL && world_alive(s->world, q)) {
             s->work.read += (uint32_t)w->core.n_read;
+            s->work.back += (uint32_t)w->n_back;
             check_peer(s, q, w);
         }
     }
     if (s->work.on && s->rounds >= 100 && s->work.read == 0) {
         check_fail(s->check, "W: nobody made a lease again");
+    }
+    if (s->work.kind >= KIND_ALL && s->rounds >= 100 && s->work.back == 0) {
+        check_fail(s->check, "W: nobody came back");
     }
     if (s->work.kind == KIND_MUTE && s->work.n_rounds >= LEAST &&
         3 * s->work.n_with > s->work.n_rounds) {
@@ -167,6 +234,7 @@ void sim_work_judge(const struct sim *s, struct sim_result *r)
 {
     if (s->work.on) {
         sim_figure(r, "work_read", (double)s->work.read, SIM_SUM);
+        sim_figure(r, "work_back", (double)s->work.back, SIM_SUM);
         sim_figure(r, "work_with", (double)s->work.n_with, SIM_MAX);
         sim_figure(r, "work_holders", (double)n_holders(s), SIM_MIN);
     }

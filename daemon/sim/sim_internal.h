@@ -77,6 +77,8 @@ struct sim {
         uint32_t n_with;      /* of them those that it has a part in */
         uint64_t known_round; /* most convict it since; 0: not yet */
         uint32_t read;        /* leases, by all */
+        uint32_t back;        /* rounds left out, and trained for after all */
+        bool begun;
     } work;
     bool audits;           /* scenarios_audit.c */
     bool missums;          /* the same: the victim sums wrong.. */
@@ -216,6 +218,8 @@ const struct node_commit *sim_newest_but(const struct sim *s, uint32_t peer);
 void options_work(struct sim *s);
 void setup_work(struct sim *s);
 void check_work(struct sim *s);
+/* As node_options.audit_every. */
+uint32_t sim_work_every(const struct sim *s);
 void sim_work_judge(const struct sim *s, struct sim_result *r);
 /* Rounds until the liar was out; the run ended first: no figure. */
 void sim_audit_judge(const struct sim *s, struct sim_result *r);

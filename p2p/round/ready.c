@@ -89,11 +89,27 @@ static uint64_t all_mask(const struct round *r)
     return view_full(round_view(r)) & ~r->ballot->departed.mask;
 }
 
+static uint64_t tokens_of(const struct round *r, uint64_t mask)
+{
+    uint64_t tokens = 0;
+
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        tokens += mask >> i & 1 ? r->readies[i].tokens : 0;
+    }
+    return tokens;
+}
+
+bool round_has_work(const struct round *r)
+{
+    return tokens_of(r, round_ready_mask(r) & ~rollback_asks(r)) > 0;
+}
+
 /* Note since when a plan is possible: everybody is ready, or more than half
  * has been for grace_ms. */
 void round_watch_ready(struct round *r, uint64_t now_ms)
 {
-    uint64_t mask = round_ready_mask(r) & ~rollback_asks(r), tokens = 0;
+    uint64_t mask = round_ready_mask(r) & ~rollback_asks(r);
+    bool quorum = view_quorum(round_view(r), mask, r->ballot->departed.mask);
     struct rollback to;
 
     if (!r->has_state || r->has_plan) {
@@ -104,11 +120,8 @@ void round_watch_ready(struct round *r, uint64_t now_ms)
         r->possible_ms = r->possible_ms == 0 ? now_ms : r->possible_ms;
         return;
     }
-    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
-        tokens += mask >> i & 1 ? r->readies[i].tokens : 0;
-    }
-    if (tokens == 0 ||
-        !view_quorum(round_view(r), mask, r->ballot->departed.mask)) {
+    r->quorum_ms = !quorum ? 0 : r->quorum_ms == 0 ? now_ms : r->quorum_ms;
+    if (!quorum || tokens_of(r, mask) == 0) {
         r->half_ready_ms = r->possible_ms = 0; /* a READY was replaced */
         return;
     }

@@ -64,10 +64,11 @@ bool repeat_draw(const struct repeat_commit *c,
 {
     uint64_t rng = secret;
     uint64_t left = self < c->n ? c->lease & ~(1ULL << self) : 0;
+    uint64_t every = c->every == 0 ? REPEAT_EVERY : c->every;
 
     if (left == 0 || !(c->full >> self & 1) ||
         __builtin_popcountll(c->full) < REPEAT_FULL_MIN ||
-        rng_below(&rng, REPEAT_EVERY) != 0) {
+        rng_below(&rng, every) != 0) {
         return false;
     }
     for (uint64_t skip = rng_below(&rng, (uint64_t)__builtin_popcountll(left));

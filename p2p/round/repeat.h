@@ -138,6 +138,7 @@ struct repeat_commit {
     struct peer_id member[VIEW_MEMBERS_MAX];
     uint64_t full;  /* bit i: member i counts */
     uint64_t lease; /* bit i: it contributed steps of a lease */
+    uint32_t every; /* we audit in one round of so many; 0: REPEAT_EVERY */
 };
 
 /* Whether we, a full member, audit a contribution of this commit; then whose (a

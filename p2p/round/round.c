@@ -187,7 +187,7 @@ static void forget(struct round *r, uint64_t ready)
     r->ready = ready;
     memcpy(r->readies, r->earlies, sizeof r->readies);
     r->early = r->voted = r->plan_mask = 0;
-    r->possible_ms = r->half_ready_ms = 0;
+    r->possible_ms = r->half_ready_ms = r->quorum_ms = 0;
     r->committed = r->want_change = r->overdue = false;
 }
 

@@ -142,6 +142,7 @@ struct round {
     struct ready_body earlies[VIEW_MEMBERS_MAX];
     uint64_t possible_ms;   /* since when a plan is possible; 0: not yet */
     uint64_t half_ready_ms; /* since when more than half is ready; 0: no */
+    uint64_t quorum_ms;     /* the same, whether or not any of them has work */
 
     bool has_plan, in_plan;
     struct plan plan;
@@ -287,6 +288,9 @@ bool round_commit_valid(const struct round *r, const struct commit *c);
 
 /* Whether the plan of the attempt that waits for one is ours to make. */
 bool round_coordinates(const struct round *r);
+
+/* Whether a member whose READY starts from our state has work. */
+bool round_has_work(const struct round *r);
 
 /* Whether more than half of a deadline of the attempt is over. */
 bool round_is_late(const struct round *r, uint64_t now_ms);

@@ -166,13 +166,17 @@ foreach(scenario restart kill-each split-2-2 rounds-churn)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(audit_${name} ${scenario} --seeds 6 --exchange butterfly --wire int8 --set sync.audit=1)
 endforeach()
-# Nine kinds take turns.
 foreach(kind 1 2 3 4 5)
   loco_sim_test(work_${kind} work --set work.kind=${kind} --seeds 6)
+endforeach()
+foreach(kind 6 7 8)
+  loco_sim_test(work_${kind} work --set work.kind=${kind} --seeds 4
+    --set inner.step_ms=500)
 endforeach()
 loco_sim_test(audit_of_a_tenth audit --peers 8 --set audit.percent=10 --seeds 8)
 loco_sim_test(silence silence --seeds 24)
 loco_sim_test(silence_of_8 silence --peers 8 --seeds 8)
+# Nine kinds take turns.
 loco_sim_test(convicts convicts --seeds 36)
 loco_sim_test(convicts_butterfly convicts --wire int8 --seeds 18)
 foreach(n 3 4 8)

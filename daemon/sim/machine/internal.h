@@ -88,7 +88,8 @@ struct machine {
     /* Error feedback, as daemon/machine/trainer.h and machine/internal.h have
      * it. */
     float *residual, *error;
-    bool poisoned, spoiled, ruins, misjudges, missums, lies, accuses, mute;
+    bool poisoned, spoiled, ruins, misjudges, missums, lies, accuses, mute,
+        idle;
     struct wire_slots wire; /* of attempts; applied ones go to `reduced` */
     struct reduce reduce;
     struct offers offers; /* of runs with audits */

@@ -457,7 +457,7 @@ on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
 
     switch (job->type) {
     case JOB_TRAIN:
-        if (job->train.idle) {
+        if (job->train.idle || m->idle) {
             local_pack_nothing(l, peer);
             break;
         }

@@ -33,6 +33,11 @@ void local_mute(struct local *l, uint32_t peer, bool on)
     l->machines[peer].mute = on;
 }
 
+void local_idle(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].idle = on;
+}
+
 void local_note_lie(struct local *l, uint32_t peer)
 {
     uint64_t round = l->machines[peer].round + 1;
