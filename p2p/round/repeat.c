@@ -136,21 +136,57 @@ void repeat_init(struct repeat *r)
     memset(r, 0, sizeof *r);
 }
 
-static void settle(struct repeat *r, struct repeat_case *c)
+/* Whether one more case can be looked into. */
+static bool has_room(const struct repeat *r)
 {
-    c->open = false;
-    r->settled[c->commit] |= 1ULL << c->accused;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        n += r->cases[i].open && !r->cases[i].waits;
+    }
+    return n < REPEAT_CASES_MAX;
 }
 
+/* Of those that wait, and can still be looked into, the oldest; NULL: none. */
+static struct repeat_case *next_case(struct repeat *r)
+{
+    struct repeat_case *next = NULL;
+
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        struct repeat_case *k = &r->cases[i];
+
+        if (k->open && k->waits && k->commit < REPEAT_FRESH &&
+            (next == NULL || k->commit > next->commit)) {
+            next = k;
+        }
+    }
+    return next;
+}
+
+static void settle(struct repeat *r, struct repeat_case *c)
+{
+    struct repeat_case *next;
+
+    c->open = false;
+    r->settled[c->commit] |= 1ULL << c->accused;
+    next = has_room(r) ? next_case(r) : NULL;
+    if (next != NULL) {
+        next->waits = false;
+    }
+}
+
+/* Nobody could look into a case that waited all the time. */
 static void dismiss(struct repeat *r, struct repeat_case *c)
 {
     settle(r, c);
-    charge(r, &r->commit[c->commit].member[c->accuser]);
+    if (!c->waits) {
+        charge(r, &r->commit[c->commit].member[c->accuser]);
+    }
 }
 
 void repeat_commit(struct repeat *r, const struct repeat_commit *c)
 {
-    for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         struct repeat_case *k = &r->cases[i];
 
         if (k->open && k->commit + 1 == REPEAT_COMMITS) {
@@ -193,7 +229,7 @@ static uint32_t find_commit(const struct repeat *r, const struct hash32 *hash)
 static struct repeat_case *
 find_case(struct repeat *r, uint32_t commit, uint32_t accused)
 {
-    for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         struct repeat_case *k = &r->cases[i];
 
         if (k->open && k->commit == commit && k->accused == accused) {
@@ -209,7 +245,7 @@ static struct repeat_case *free_case(struct repeat *r,
 {
     struct repeat_case *place = NULL;
 
-    for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         struct repeat_case *k = &r->cases[i];
 
         if (!k->open) {
@@ -278,6 +314,7 @@ enum repeat_end repeat_accuse(struct repeat *r,
     }
     place = free_case(r, accuser);
     k = (struct repeat_case){.open = true,
+                             .waits = !has_room(r),
                              .commit = w.commit,
                              .accused = w.accused,
                              .accuser = w.speaker,
@@ -288,7 +325,7 @@ enum repeat_end repeat_accuse(struct repeat *r,
         return REPEAT_NONE;
     }
     *place = k;
-    return REPEAT_NEW;
+    return k.waits ? REPEAT_WAITS : REPEAT_NEW;
 }
 
 enum repeat_end repeat_say(struct repeat *r,

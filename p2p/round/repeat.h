@@ -24,6 +24,11 @@
  * none for REPEAT_WAIT rounds, then for twice as many. A liar costs each member
  * a repeat a case: five cases in the first thousand rounds.
  *
+ * REPEAT_CASES_MAX cases are looked into at a time, so that liars cannot have
+ * all members do nothing else. Others wait, and words about them count. One
+ * that is too old when there is room costs its accuser nothing, who is to look
+ * at that maker again.
+ *
  * Who is convicted: of whom more than half of all full members, each having
  * measured, say that the work is bad. The accused has no vote and counts in the
  * whole. Liars below half convict nobody without honest members, and save
@@ -36,8 +41,8 @@
  * length (the robust mean bounds it, too), a round too wild to tell, and work
  * that nobody drew.
  *
- * Pure: no clock, no message, no allocation. REPEAT_COMMITS commits,
- * REPEAT_CASES_MAX cases, REPEAT_ACCOUNTS accounts.
+ * Pure: no clock, no message, no allocation. REPEAT_COMMITS commits, a case of
+ * each member, REPEAT_ACCOUNTS accounts.
  */
 #ifndef LOCO_P2P_ROUND_REPEAT_H
 #define LOCO_P2P_ROUND_REPEAT_H
@@ -59,7 +64,9 @@
  * the lease again (work.h, WORK_TURNS), and in short rounds some more. */
 #define REPEAT_COMMITS 16
 
-#define REPEAT_CASES_MAX 4
+#define REPEAT_CASES_MAX 4 /* that are looked into at a time; others wait */
+/* Of older commits nobody serves anything any more, when it is looked into. */
+#define REPEAT_FRESH     4
 #define REPEAT_ACCOUNTS  128
 #define REPEAT_WAIT      64 /* rounds */
 #define REPEAT_WAIT_BITS 10 /* and twice as many so often */
@@ -153,6 +160,7 @@ bool repeat_draw(const struct repeat_commit *c,
 
 struct repeat_case {
     bool open;
+    bool waits;      /* it is not looked into: there was no room */
     uint32_t commit; /* its place in repeat.commit */
     uint32_t accused, accuser;
     uint64_t said, bad; /* bit i: member i said something; said bad */
@@ -168,13 +176,14 @@ struct repeat {
     uint32_t n_commits;
     struct repeat_commit commit[REPEAT_COMMITS]; /* the newest first */
     uint64_t settled[REPEAT_COMMITS]; /* bit i: a case about member i ended */
-    struct repeat_case cases[REPEAT_CASES_MAX];
+    struct repeat_case cases[VIEW_MEMBERS_MAX]; /* one of each accuser */
     struct repeat_account account[REPEAT_ACCOUNTS];
 };
 
 enum repeat_end {
     REPEAT_NONE,      /* nothing follows */
     REPEAT_NEW,       /* a case was opened: read that lease and repeat_say() */
+    REPEAT_WAITS,     /* the same, but there is no room for it yet */
     REPEAT_OPEN,      /* it goes on */
     REPEAT_CONVICTED, /* more than half read bad work */
     REPEAT_DISMISSED  /* more than half never will; the accuser pays */
@@ -194,7 +203,7 @@ bool repeat_may_accuse(const struct repeat *r,
  * second accuser, whose word is one more of the same case. REPEAT_NONE: it is
  * not looked at: of another commit, of no full member, of no lease, of itself,
  * too early, of so few members that nobody can be convicted, after a case about
- * the same work ended, or with REPEAT_CASES_MAX or one of the accuser open. */
+ * the same work ended, or with one of the accuser open. */
 enum repeat_end repeat_accuse(struct repeat *r,
                               const struct peer_id *accuser,
                               const struct hash32 *commit,

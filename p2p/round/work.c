@@ -26,6 +26,55 @@ static bool is_chained(const struct work *w, uint32_t at)
            w->commit[at].what.round + 1 == w->commit[at - 1].what.round;
 }
 
+static bool has_own_case(const struct work *w)
+{
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        const struct repeat_case *k = &w->repeat.cases[i];
+
+        if (k->open &&
+            id_eq(&w->repeat.commit[k->commit].member[k->accuser], &w->self)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One whose work was read as bad before, if that of commit[1] can be made
+ * again: its place + 1; 0: none. */
+static uint32_t look_again(struct work *w)
+{
+    const struct repeat_commit *c = &w->commit[1].what;
+
+    if (has_own_case(w) ||
+        !repeat_may_accuse(&w->repeat, &w->self, w->commit[0].what.round)) {
+        return 0;
+    }
+    for (uint32_t k = 0; k < w->n_looks; k++) {
+        uint32_t i = work_place(c, &w->looks[k]);
+
+        if (i < c->n && (c->lease >> i & 1)) {
+            w->looks[k] = w->looks[--w->n_looks];
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+/* Of the commit before the newest: what the maker's next lease began with is in
+ * the newest. */
+static void draw(struct work *w, uint64_t secret)
+{
+    const struct repeat_commit *c = &w->commit[1].what;
+    uint32_t whom;
+
+    w->draw = secret;
+    if (is_chained(w, 1)) {
+        w->drawn[1] = repeat_draw(c, work_place(c, &w->self), secret, &whom)
+                          ? whom + 1
+                          : look_again(w);
+    }
+}
+
 void work_commit(struct work *w,
                  const struct work_commit *c,
                  uint64_t secret,
@@ -39,11 +88,9 @@ void work_commit(struct work *w,
     *newest = next;
     w->n_commits += w->n_commits < WORK_COMMITS;
     repeat_commit(&w->repeat, &newest->what);
-    w->draw = secret;
-    w->has_draw =
-        is_chained(w, 1) &&
-        repeat_draw(&w->commit[1].what, work_place(&w->commit[1].what, &w->self),
-                    secret, &w->whom);
+    memmove(w->drawn + 1, w->drawn, (WORK_COMMITS - 1) * sizeof w->drawn[0]);
+    w->drawn[0] = 0;
+    draw(w, secret);
     if (w->phase == WORK_FETCHING &&
         w->about.what.round + WORK_COMMITS <= newest->what.round) {
         work_pass(w, out); /* nobody has it any more */
@@ -62,6 +109,19 @@ static enum repeat_end speak(struct work *w, const struct verdict_body *v)
                       (enum repeat_verdict)v->verdict);
 }
 
+/* Nobody looks into what we read of that one. */
+static void note_look(struct work *w, const struct peer_id *id)
+{
+    for (uint32_t k = 0; k < w->n_looks; k++) {
+        if (id_eq(&w->looks[k], id)) {
+            return;
+        }
+    }
+    if (w->n_looks < WORK_LOOKS) {
+        w->looks[w->n_looks++] = *id;
+    }
+}
+
 /* Where it is part of a case, or opens one. */
 static void say(struct work *w,
                 const struct repeat_commit *c,
@@ -74,6 +134,10 @@ static void say(struct work *w,
                                       .verdict = verdict}};
 
     word.end = speak(w, &word.body);
+    if (verdict == REPEAT_BAD &&
+        (word.end == REPEAT_NONE || word.end == REPEAT_WAITS)) {
+        note_look(w, &c->member[accused]);
+    }
     if (word.end != REPEAT_NONE && w->n_words < WORK_WORDS) {
         w->words[w->n_words++] = word;
     }
@@ -149,8 +213,8 @@ void work_stop(struct work *w, struct out *out)
 {
     work_give_up(w, out);
     w->n_commits = 0;
-    w->has_draw = false;
-    w->n_silent = w->n_words = 0;
+    memset(w->drawn, 0, sizeof w->drawn);
+    w->n_silent = w->n_words = w->n_known = w->n_looks = 0;
     w->repeat.n_commits = 0;
     memset(w->repeat.cases, 0, sizeof w->repeat.cases);
 }
@@ -189,20 +253,48 @@ static bool may_speak(const struct work *w, const struct repeat_case *k)
            !(k->said >> self & 1);
 }
 
+/* NULL: nothing. */
+static const struct verdict_body *what_we_read(const struct work *w,
+                                               const struct hash32 *commit,
+                                               const struct peer_id *accused)
+{
+    for (uint32_t k = 0; k < WORK_KNOWN && k < w->n_known; k++) {
+        if (hash32_eq(&w->known[k].commit, commit) &&
+            id_eq(&w->known[k].accused, accused)) {
+            return &w->known[k];
+        }
+    }
+    return NULL;
+}
+
+/* What needs no repeat: we made one, or cannot make any. */
+static bool say_at_once(struct work *w, const struct repeat_case *k)
+{
+    const struct repeat_commit *c = &w->repeat.commit[k->commit];
+    const struct verdict_body *v =
+        what_we_read(w, &c->hash, &c->member[k->accused]);
+    bool gone = k->waits ? k->commit >= REPEAT_FRESH
+                         : k->commit > 0 && !is_chained(w, k->commit);
+
+    if (v != NULL || gone) {
+        say(w, c, k->accused, v != NULL ? v->verdict : REPEAT_UNCLEAR);
+    }
+    return v != NULL || gone;
+}
+
 /* A case whose lease we can make again; the commit after it may be to come. In
  * others we can tell nothing, and say so. */
 static const struct repeat_case *case_for(struct work *w)
 {
-    for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         const struct repeat_case *k = &w->repeat.cases[i];
 
-        if (!may_speak(w, k) || k->commit == 0) {
+        if (!may_speak(w, k) || say_at_once(w, k)) {
             continue;
         }
-        if (is_chained(w, k->commit)) {
+        if (!k->waits && k->commit > 0) {
             return k;
         }
-        say(w, &w->repeat.commit[k->commit], k->accused, REPEAT_UNCLEAR);
     }
     return NULL;
 }
@@ -210,7 +302,7 @@ static const struct repeat_case *case_for(struct work *w)
 /* Whether the case that we look into goes on. */
 static bool is_wanted(const struct work *w)
 {
-    for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         const struct repeat_case *k = &w->repeat.cases[i];
 
         if (k->open && k->accused == w->maker &&
@@ -221,10 +313,34 @@ static bool is_wanted(const struct work *w)
     return !w->is_case;
 }
 
+/* A drawn lease that we are busy with is begun anew when there is time. */
+static void put_back(struct work *w)
+{
+    for (uint32_t at = 1; at < w->n_commits; at++) {
+        if (w->phase != WORK_IDLE && !w->is_case &&
+            hash32_eq(&w->commit[at].what.hash, &w->about.what.hash)) {
+            w->drawn[at] = w->maker + 1;
+        }
+    }
+}
+
+/* The oldest commit of which a lease was drawn that is still served; 0: none.
+ */
+static uint32_t drawn_at(const struct work *w)
+{
+    for (uint32_t at = WORK_COMMITS - 2; at > 0; at--) {
+        if (w->drawn[at] > 0 && is_chained(w, at)) {
+            return at;
+        }
+    }
+    return 0;
+}
+
 /* A case comes before a lease that was only drawn. */
 static void choose(struct work *w, uint64_t now_ms, struct out *out)
 {
     const struct repeat_case *k = NULL;
+    uint32_t at, whom;
 
     if (w->phase != WORK_IDLE && !is_wanted(w)) {
         work_give_up(w, out);
@@ -232,12 +348,15 @@ static void choose(struct work *w, uint64_t now_ms, struct out *out)
     if (w->phase == WORK_IDLE || (w->phase != WORK_REPEATING && !w->is_case)) {
         k = case_for(w);
     }
+    at = drawn_at(w);
     if (k != NULL) {
+        put_back(w);
         work_give_up(w, out);
         begin(w, k->commit, k->accused, true, now_ms);
-    } else if (w->phase == WORK_IDLE && w->has_draw && is_chained(w, 1)) {
-        w->has_draw = false;
-        begin(w, 1, w->whom, false, now_ms);
+    } else if (w->phase == WORK_IDLE && at > 0) {
+        whom = w->drawn[at] - 1;
+        w->drawn[at] = 0;
+        begin(w, at, whom, false, now_ms);
     }
 }
 
@@ -286,6 +405,15 @@ bool work_begin_repeat(struct work *w, uint64_t round, struct out *out)
     return true;
 }
 
+static void know(struct work *w, uint8_t verdict)
+{
+    w->known[w->n_known++ % WORK_KNOWN] =
+        (struct verdict_body){.round = w->about.what.round,
+                              .commit = w->about.what.hash,
+                              .accused = *work_maker_id(w),
+                              .verdict = verdict};
+}
+
 bool work_repeated(struct work *w, const struct local_event *e, struct out *out)
 {
     uint8_t verdict = e->rc == 0 ? e->repeated.verdict : REPEAT_UNCLEAR;
@@ -302,6 +430,7 @@ bool work_repeated(struct work *w, const struct local_event *e, struct out *out)
         w->n_bad++;
         work_name_silent(w, work_maker_id(w));
     }
+    know(w, verdict);
     say(w, &w->about.what, w->maker, verdict);
     return true;
 }

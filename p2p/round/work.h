@@ -22,15 +22,21 @@
  *
  * *Silence.* Who works for two commits in a row, and for the second one of no
  * lease that can be made again, is named in READY (silence.h), whatever text it
- * says that it has: who can read nothing of its lease makes no step. So is who does not serve what it announced, and who was read as
- * bad: a liar that serves some members and not others is either convicted or in
- * no plan. Once in WORK_EXCUSE rounds it is excused: a GPU may be lost. Who
- * missed a commit may have begun its lease before it, and is not asked.
+ * says that it has: who can read nothing of its lease makes no step. So is who
+ * does not serve what it announced, and who was read as bad: a liar that serves
+ * some members and not others is either convicted or in no plan. Once in
+ * WORK_EXCUSE rounds it is excused: a GPU may be lost. Who missed a commit may
+ * have begun its lease before it, and is not asked.
+ *
+ * *Room.* A case comes before a lease that was only drawn; that one is begun
+ * anew afterwards, or anybody could end audits by accusing somebody. Bad work
+ * of which no case comes, as there is no room for one, is looked for once more.
+ * A lease that was read is not read again for a case.
  *
  * *Time.* The pieces come while both train. A repeat begins when the trainer is
  * free, between two rounds. In a case all have one to make: each waits for its
  * turn, one round in WORK_TURNS, so that a plan keeps most of the honest work.
- * A case comes before a lease that was only drawn. Who does not serve what the
+ * Who does not serve what the
  * last commits have is silent; of older ones an honest member holds nothing any
  * more. A maker may hold a commit later than its auditor: what it refuses is
  * asked for again, AGAIN_MAX times, later each time.
@@ -58,7 +64,9 @@
 #define WORK_WINDOW 4  /* pieces asked for at a time */
 #define WORK_TURNS  8  /* in a case at most one member in so many repeats */
 #define WORK_EXCUSE 16 /* rounds */
-#define WORK_WORDS  REPEAT_CASES_MAX
+#define WORK_WORDS  8
+#define WORK_KNOWN  8 /* readings that are remembered */
+#define WORK_LOOKS  4 /* makers that are to be looked at again */
 
 /* A member of the view of a commit, and what the plan says of it. */
 struct work_maker {
@@ -104,8 +112,13 @@ struct work {
     uint32_t n_commits;
     struct work_commit commit[WORK_COMMITS]; /* the newest first */
     uint64_t draw;                           /* state of the generator */
-    bool has_draw;                           /* commit[1] is to be audited.. */
-    uint32_t whom;                           /* ..this maker's */
+    /* Whose lease of commit i is to be audited, its place + 1; 0: nobody's. */
+    uint32_t drawn[WORK_COMMITS];
+    struct verdict_body known[WORK_KNOWN]; /* what we read: a case may follow */
+    uint32_t n_known;                      /* ever */
+    /* Whose work we read as bad while nobody looked into that. */
+    uint32_t n_looks;
+    struct peer_id looks[WORK_LOOKS];
     struct {
         struct peer_id id;
         uint64_t round; /* its last excuse; 0: a free place */

@@ -16,7 +16,8 @@ uint32_t work_place(const struct repeat_commit *c, const struct peer_id *id)
     return i;
 }
 
-/* ---- what a plan says ----------------------------------------------------- */
+/* ---- what a plan says -----------------------------------------------------
+ */
 
 /* Whose work was of the front of its lease. */
 static bool is_front(const struct work_maker *m, uint64_t lease)

@@ -450,6 +450,84 @@ static void false_accusations_become_rare(void **state)
     assert_int_equal(cases, 5);
 }
 
+/* So many liars accuse at once that there is no room for a true accusation. */
+static void fill_up(const struct repeat_commit *c)
+{
+    for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
+        assert_int_equal(accuse(c, i, 10 + i), REPEAT_NEW);
+    }
+    assert_int_equal(accuse(c, 8, 9), REPEAT_WAITS);
+    assert_int_equal(accuse(c, 8, 9), REPEAT_NONE);
+}
+
+static bool is_open(const struct repeat_commit *c, uint32_t accused, bool waits)
+{
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        const struct repeat_case *k = &r.cases[i];
+
+        if (k->open && id_eq(&r.commit[k->commit].member[k->accused],
+                             &c->member[accused])) {
+            return k->waits == waits;
+        }
+    }
+    return false;
+}
+
+static void an_accusation_without_room_is_kept(void **state)
+{
+    struct repeat_commit c = begin(9, 20), next = commit_of(10, 20);
+
+    (void)state;
+    fill_up(&c);
+    repeat_commit(&r, &next);
+    assert_true(is_open(&c, 9, true));
+    for (uint32_t i = 1; i < 12; i++) { /* the first one ends */
+        (void)say(&c, i, 10, REPEAT_GOOD);
+    }
+    assert_true(is_open(&c, 9, false));
+    for (uint32_t i = 0; i < 8; i++) {
+        assert_int_equal(say(&c, i, 9, REPEAT_BAD), REPEAT_OPEN);
+    }
+    assert_int_equal(say(&c, 11, 9, REPEAT_BAD), REPEAT_OPEN);
+    assert_int_equal(say(&c, 12, 9, REPEAT_BAD), REPEAT_CONVICTED);
+}
+
+/* Others may have had room for it. */
+static void words_count_while_a_case_waits(void **state)
+{
+    const struct repeat_commit c = begin(9, 20);
+
+    (void)state;
+    fill_up(&c);
+    for (uint32_t i = 11; i < 20; i++) {
+        assert_int_equal(say(&c, i, 9, REPEAT_BAD), REPEAT_OPEN);
+    }
+    assert_int_equal(accuse(&c, 0, 9), REPEAT_CONVICTED);
+}
+
+static void a_case_that_found_no_room_costs_nothing(void **state)
+{
+    struct repeat_commit c = begin(9, 20), next;
+
+    (void)state;
+    fill_up(&c);
+    for (uint64_t round = 10; round <= 9 + REPEAT_FRESH; round++) {
+        next = commit_of(round, 20);
+        repeat_commit(&r, &next);
+    }
+    for (uint32_t i = 1; i < 12; i++) {
+        (void)say(&c, i, 10, REPEAT_GOOD);
+    }
+    assert_true(is_open(&c, 9, true)); /* too late */
+    for (uint64_t round = 10 + REPEAT_FRESH; round <= 9 + REPEAT_COMMITS;
+         round++) {
+        next = commit_of(round, 20);
+        repeat_commit(&r, &next);
+    }
+    assert_true(repeat_may_accuse(&r, &c.member[8], 9 + REPEAT_COMMITS));
+    assert_false(repeat_may_accuse(&r, &c.member[0], 9 + REPEAT_COMMITS));
+}
+
 static void cases_and_accounts_are_bounded(void **state)
 {
     struct repeat_commit c = begin(1, VIEW_MEMBERS_MAX);
@@ -460,7 +538,11 @@ static void cases_and_accounts_are_bounded(void **state)
     for (uint32_t i = 0; i < REPEAT_CASES_MAX; i++) {
         assert_int_equal(accuse(&c, i, 40 + i), REPEAT_NEW);
     }
-    assert_int_equal(accuse(&c, 20, 50), REPEAT_NONE);
+    for (uint32_t i = REPEAT_CASES_MAX; i < 32; i++) {
+        assert_int_equal(accuse(&c, i, 44 + i % 20),
+                         i < 24 ? REPEAT_WAITS : REPEAT_OPEN);
+    }
+    assert_int_equal(accuse(&c, 20, 30), REPEAT_NONE); /* one of each */
     /* Many keys fail, each once; one has failed twice and is kept. */
     for (uint32_t i = 0; i < 3 * REPEAT_ACCOUNTS; i++) {
         for (uint32_t k = 0; k < REPEAT_COMMITS; k++) {
@@ -500,6 +582,9 @@ int main(void)
         cmocka_unit_test(a_case_ends_with_its_contributions),
         cmocka_unit_test(a_case_is_had_once),
         cmocka_unit_test(false_accusations_become_rare),
+        cmocka_unit_test(an_accusation_without_room_is_kept),
+        cmocka_unit_test(words_count_while_a_case_waits),
+        cmocka_unit_test(a_case_that_found_no_room_costs_nothing),
         cmocka_unit_test(cases_and_accounts_are_bounded),
     };
 

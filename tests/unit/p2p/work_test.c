@@ -243,7 +243,7 @@ static void a_missing_commit_breaks_the_chain(void **state)
     lay_commit(f, 3); /* we were not in the second one */
     for (uint64_t secret = 1; secret < 400; secret++) {
         work_commit(&f->w, &f->c, secret, &f->out);
-        assert_false(f->w.has_draw);
+        assert_int_equal(f->w.drawn[1], 0);
         lay_commit(f, f->c.what.round + 2);
     }
     assert_int_equal(f->w.n_silent, 0);
@@ -319,10 +319,8 @@ static void who_says_that_it_has_no_text_owes_a_lease(void **state)
     struct view_body v = {.n_members = MEMBERS};
     const uint64_t holders[MEMBERS] = {11, 12, 13, 14, 15};
     struct text_span texts[MEMBERS] = {{0}};
-    const struct lease_commit settle = {.quota = 2 * STEPS,
-                                        .view = &v,
-                                        .holders = holders,
-                                        .texts = texts};
+    const struct lease_commit settle = {
+        .quota = 2 * STEPS, .view = &v, .holders = holders, .texts = texts};
     struct ledger ledger = {0};
     struct work_maker m = {0};
     struct plan_member p;
@@ -509,6 +507,27 @@ static void a_case_comes_before_a_draw(void **state)
     assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
 }
 
+/* A friend of the maker sees the FETCH. */
+static void an_accusation_ends_no_audit(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 2);
+    tick(f, 10);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[2].id));
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    tick(f, 10);
+    assert_true(f->w.is_case);
+    commit(f);
+    arrive(f, 0, LOCO_ENOENT); /* we can tell nothing */
+    tick(f, 10);
+    assert_false(f->w.is_case);
+    assert_int_equal(f->w.about.what.round, 1);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[2].id));
+    assert_int_equal(all_arrive(f), PARTS + 2 * WORK_DRAWS);
+}
+
 static void assert_word(struct fixture *f, uint8_t verdict)
 {
     struct work_word word;
@@ -554,6 +573,54 @@ static void bad_work_is_said_and_named(void **state)
     assert_false(repeated(f, REPEAT_BAD));
     assert_int_equal(hears(f, 0, 3, 1), REPEAT_OPEN);
     assert_int_equal(hears(f, 2, 3, 1), REPEAT_CONVICTED);
+}
+
+/* Our own case is over, or was not looked at: others may accuse later. */
+static void what_was_read_is_said_without_a_second_repeat(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 3);
+    (void)all_arrive(f);
+    assert_true(begin_in(f, 3));
+    assert_true(repeated(f, REPEAT_GOOD));
+    assert_int_equal(f->w.n_words, 0); /* nobody asked */
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    tick(f, 10);
+    assert_word(f, REPEAT_GOOD);
+    assert_int_equal(f->n_asked, 0);
+    assert_int_equal(f->n_jobs, 1);
+}
+
+/* We accused in vain, and may not for a while: but who lies once lies again. */
+static void bad_work_that_finds_no_case_is_looked_for_again(void **state)
+{
+    struct fixture *f = *state;
+    struct work_word word;
+
+    commit(f);
+    commit_drawing(f, 2);
+    (void)all_arrive(f);
+    assert_true(begin_in(f, 3));
+    assert_true(repeated(f, REPEAT_BAD));
+    assert_true(work_take_word(&f->w, &word));
+    assert_int_equal(word.end, REPEAT_NEW);
+    commit_drawing(f, 3);
+    (void)all_arrive(f);
+    assert_true(begin_in(f, 4));
+    assert_true(repeated(f, REPEAT_BAD)); /* our first case is still open */
+    assert_int_equal(f->w.n_words, 0);
+    commit(f); /* nobody is drawn by lot */
+    assert_int_equal(f->w.drawn[1], 0);
+    assert_int_equal(hears(f, 0, 2, 1), REPEAT_OPEN);
+    assert_int_equal(hears(f, 4, 2, 1), REPEAT_CONVICTED);
+    commit(f);
+    tick(f, 10);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
+    assert_int_equal(f->w.about.what.round, 4);
+    commit(f);
+    assert_int_equal(f->w.drawn[1], 0); /* once */
 }
 
 static void a_repeat_stops_when_its_case_ends(void **state)
@@ -611,8 +678,11 @@ int main(void)
         TEST(in_a_case_each_waits_for_its_turn),
         TEST(a_case_about_the_newest_commit_waits_for_the_next),
         TEST(a_case_comes_before_a_draw),
+        TEST(an_accusation_ends_no_audit),
         TEST(who_cannot_read_in_a_case_says_so),
         TEST(bad_work_is_said_and_named),
+        TEST(what_was_read_is_said_without_a_second_repeat),
+        TEST(bad_work_that_finds_no_case_is_looked_for_again),
         TEST(a_repeat_stops_when_its_case_ends),
         TEST(nothing_is_left_of_a_group_that_is_left),
     };
