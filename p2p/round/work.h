@@ -133,9 +133,11 @@ struct work {
     uint32_t n_pieces, next, n_flying;
     uint64_t flying[WORK_WINDOW]; /* piece + 1; 0: free */
     uint64_t due_ms;              /* for the next piece */
+    uint32_t n_busy;              /* so often our own room was in use.. */
     uint32_t n_again;             /* it was asked for again so many times.. */
     bool again;                   /* ..and is to be.. */
-    uint64_t again_ms; /* ..from then on; 0: the next tick says when */
+    uint64_t again_ms;     /* ..from then on; 0: the next tick says when.. */
+    uint32_t again_for_ms; /* ..that is */
 
     uint32_t n_silent; /* for work_take_silent() */
     struct peer_id silent[VIEW_MEMBERS_MAX];

@@ -15,6 +15,7 @@
 
 #define PART      (128U << 10) /* elements of moments: 256 KiB */
 #define AGAIN_MAX 6            /* the last one after half of wait_ms */
+#define BUSY_MAX  64           /* together wait_ms */
 #define MOMENT    2            /* bytes: bf16 */
 #define SENT_MOST 4            /* bytes of an element of a contribution */
 
@@ -104,7 +105,7 @@ void work_fetch_begin(struct work *w, uint64_t now_ms)
     draw_blocks(w);
     w->n_pieces =
         n_parts(w) + WORK_DRAWS + (hash32_is_zero(&w->after) ? 0 : WORK_DRAWS);
-    w->n_again = 0;
+    w->n_again = w->n_busy = 0;
     from(w, 0, now_ms);
 }
 
@@ -216,12 +217,8 @@ static bool take_flying(struct work *w, uint32_t i)
 }
 
 /* Piece i did not come, and what is on its way beside it is not waited for. */
-static void put_off(struct work *w, uint32_t i, struct out *out)
+static void ask_again(struct work *w, uint32_t i, struct out *out)
 {
-    if (w->n_again == AGAIN_MAX) {
-        work_unserved(w, out);
-        return;
-    }
     work_fetch_cancel(w, out);
     for (uint32_t k = 0; k < WORK_WINDOW; k++) {
         if (w->flying[k] != 0 && w->flying[k] - 1 < i) {
@@ -229,17 +226,38 @@ static void put_off(struct work *w, uint32_t i, struct out *out)
         }
     }
     w->next = i;
-    w->n_again++;
     w->again = true;
     w->again_ms = 0;
 }
 
-/* The state is gone, or there is no memory here; or the room is still in use,
- * by a repeat that was stopped, after so many times. */
-static bool is_ours(const struct work *w, int rc)
+/* It is refused, or is not what was announced. */
+static void put_off(struct work *w, uint32_t i, struct out *out)
 {
-    return rc == LOCO_ENOENT || rc == LOCO_ENOMEM ||
-           (rc == LOCO_EBUSY && w->n_again == AGAIN_MAX);
+    if (w->n_again == AGAIN_MAX) {
+        work_unserved(w, out);
+        return;
+    }
+    ask_again(w, i, out);
+    w->again_for_ms = w->wait_ms >> (AGAIN_MAX - w->n_again++);
+}
+
+/* Our room is still in use, by a repeat that was stopped. That says nothing of
+ * the maker, and is no turn of its. */
+static void wait_for_room(struct work *w, uint32_t i, struct out *out)
+{
+    if (w->n_busy == BUSY_MAX) {
+        work_pass(w, out);
+        return;
+    }
+    ask_again(w, i, out);
+    w->n_busy++;
+    w->again_for_ms = w->wait_ms / BUSY_MAX;
+}
+
+/* The state is gone, or there is no memory here. */
+static bool is_ours(int rc)
+{
+    return rc == LOCO_ENOENT || rc == LOCO_ENOMEM;
 }
 
 void work_seg_done(struct work *w,
@@ -250,8 +268,10 @@ void work_seg_done(struct work *w,
         ev->segment.attempt != w->attempt || !take_flying(w, ev->segment.seg)) {
         return;
     }
-    if (is_ours(w, ev->rc)) {
+    if (is_ours(ev->rc)) {
         work_pass(w, out);
+    } else if (ev->rc == LOCO_EBUSY) {
+        wait_for_room(w, ev->segment.seg, out);
     } else if (ev->rc != 0) { /* not what was announced, or the line broke */
         put_off(w, ev->segment.seg, out);
     } else if (w->next == w->n_pieces && w->n_flying == 0) {
@@ -279,7 +299,7 @@ void work_refused(struct work *w,
 static bool is_due_again(struct work *w, uint64_t now_ms)
 {
     if (w->again_ms == 0) {
-        w->again_ms = now_ms + (w->wait_ms >> (AGAIN_MAX + 1 - w->n_again));
+        w->again_ms = now_ms + w->again_for_ms;
     }
     if (now_ms < w->again_ms) {
         return false;

@@ -408,6 +408,36 @@ static void what_is_refused_is_asked_for_from_there_on(void **state)
     assert_int_equal(all_arrive(f), PARTS + 2 * WORK_DRAWS - n);
 }
 
+/* It is in use by a repeat that was stopped: the maker serves, and asks for
+ * nothing in return. */
+static void a_room_in_use_here_is_not_the_makers_fault(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t n = 0;
+
+    commit(f);
+    commit_drawing(f, 3);
+    for (tick(f, 10); n < 12; n++) { /* more often than it may refuse */
+        assert_int_equal(f->asked[0].seg, 0);
+        arrive(f, 0, LOCO_EBUSY);
+        tick(f, 1);
+        assert_int_equal(f->n_asked, 0); /* later */
+        tick(f, WAIT_MS / 64);
+    }
+    assert_int_equal(all_arrive(f), PARTS + 2 * WORK_DRAWS);
+    commit_drawing(f, 4);
+    assert_true(begin_in(f, 3));
+    assert_true(repeated(f, REPEAT_GOOD));
+    for (tick(f, 10); f->w.phase == WORK_FETCHING; tick(f, WAIT_MS / 64)) {
+        arrive(f, 0, LOCO_EBUSY);
+        n++;
+        tick(f, 1);
+    }
+    assert_in_range(n, 12 + 64, 12 + 66); /* not for ever */
+    assert_int_equal(f->w.n_unserved, 0);
+    assert_int_equal(f->w.n_silent, 0);
+}
+
 static void who_does_not_serve_is_silent(void **state)
 {
     struct fixture *f = *state;
@@ -672,6 +702,7 @@ int main(void)
         TEST(who_works_beyond_a_short_lease_owes_one),
         TEST(an_optimizer_makes_as_many_steps_as_its_lease),
         TEST(what_is_refused_is_asked_for_from_there_on),
+        TEST(a_room_in_use_here_is_not_the_makers_fault),
         TEST(who_does_not_serve_is_silent),
         TEST(without_the_state_nothing_more_is_fetched),
         TEST(what_an_audit_asks_for_is_what_is_served),
