@@ -63,6 +63,15 @@ uint64_t work_round(const struct segment *s)
     return is_after(s) ? s->index - 1 : s->index;
 }
 
+bool work_room_is_of(const struct work_room *r,
+                     uint64_t round,
+                     uint64_t base,
+                     const struct peer_id *maker)
+{
+    return round != 0 && r->round == round && r->base == base &&
+           id_eq(&r->maker, maker);
+}
+
 /* Elements of the moments, where that piece is of `elements` ones. */
 static int
 begin(struct work_room *r, const struct segment *s, const struct offer_cut *cut)
@@ -71,7 +80,7 @@ begin(struct work_room *r, const struct segment *s, const struct offer_cut *cut)
         s->buffer == BUFFER_MOMENTS ? cut->elements : 2 * cut->elements;
     int rv;
 
-    if (r->round == work_round(s) && id_eq(&r->maker, &s->maker) && r->n == n) {
+    if (work_room_is_of(r, work_round(s), s->name, &s->maker) && r->n == n) {
         return 0;
     }
     rv = take_memory(r, n, cut->block);
@@ -79,6 +88,7 @@ begin(struct work_room *r, const struct segment *s, const struct offer_cut *cut)
         return rv;
     }
     r->round = work_round(s);
+    r->base = s->name;
     r->maker = s->maker;
     r->n_have = 0;
     memset(r->have, 0, (size_t)(n_blocks(r) + 7) / 8);
@@ -252,6 +262,20 @@ static double stretch(double x, double r)
     return x == r ? 1 : x > 0 && r > 0 ? fmax(x / r, r / x) : INFINITY;
 }
 
+/* What the end of the repeat says of the next moments. Where it is nothing, or
+ * no number, that is ours, and says nothing of the maker; but two of nothing
+ * are equal. */
+static void add_after(const struct sums *s, struct repeat_reading *out)
+{
+    if (!isfinite(s->rr) || (s->rr == 0 && s->xx != 0)) {
+        return;
+    }
+    out->after = out->has_after ? fmin(out->after, cosine(s)) : cosine(s);
+    out->after_stretch =
+        fmax(out->after_stretch, stretch(length(s->xx), length(s->rr)));
+    out->has_after = true;
+}
+
 /* The lesser cosine of both moments. A block that lies in both counts as one of
  * u: that hides nothing, as it is one of many. */
 static void read_after(const struct work_room *r,
@@ -259,6 +283,7 @@ static void read_after(const struct work_room *r,
                        struct repeat_reading *out)
 {
     struct sums u = {0}, v = {0};
+    bool any = false;
 
     for (uint32_t k = 0; k < WORK_BLOCKS; k++) {
         const struct work_block *b = &r->after[k];
@@ -266,12 +291,13 @@ static void read_after(const struct work_room *r,
         for (uint32_t i = 0; b->here && i < b->len; i++) {
             add(b->offset < r->n / 2 ? &u : &v, (double)b->x[i],
                 (double)w->moments[b->offset + i]);
-            out->has_after = true;
+            any = true;
         }
     }
-    out->after = fmin(cosine(&u), cosine(&v));
-    out->after_stretch = fmax(stretch(length(u.xx), length(u.rr)),
-                              stretch(length(v.xx), length(v.rr)));
+    if (any) {
+        add_after(&u, out);
+        add_after(&v, out);
+    }
 }
 
 static double length_of(const float *x, uint64_t n)
@@ -297,6 +323,11 @@ static bool is_settled(double beta, uint64_t steps)
     return (double)steps * (1 - beta) >= 1;
 }
 
+static bool is_length(double x)
+{
+    return isfinite(x) && x > 0;
+}
+
 /* Moments that began anew are nothing, whatever they are said to be. A mean of
  * few gradients is shorter than an old one before it is corrected, and u is
  * longer after that; so u has no least length, and its most is that of the
@@ -320,8 +351,12 @@ bool work_room_stretch(const struct work_room *r,
     }
     own_u = length_of(own->moments, n) / age(own->beta1, own->steps);
     own_v = length_of(own->moments + n, n) / age(own->beta2, own->steps);
+    if (!is_length(own_u)) {
+        return false; /* ours say nothing of the maker's */
+    }
     *worst = u / own_u;
-    if (is_settled(own->beta2, steps) && is_settled(own->beta2, own->steps)) {
+    if (is_length(own_v) && is_settled(own->beta2, steps) &&
+        is_settled(own->beta2, own->steps)) {
         *worst = fmax(*worst, stretch(v / age(own->beta2, steps), own_v));
     }
     return true;

@@ -7,10 +7,13 @@
  * blocks, too. Each piece comes with its proof (offers.h): it is what the maker
  * announced in that round.
  *
+ * A room is of one maker, round and base: after a rollback the same maker may
+ * have worked for the same round from another state.
+ *
  *     work_room_take*, work_room_mean* -> work_room_is_full -> the lease is
  * made again -> work_room_read
  *
- * Moments are one vector, u then v, in bf16. One maker and round at a time: a
+ * Moments are one vector, u then v, in bf16. One lease at a time: a
  * piece of another one empties the room. Memory: 8 bytes a parameter, and three
  * times WORK_BLOCKS blocks in fp32. One thread.
  */
@@ -34,6 +37,7 @@ struct work_block {
 
 struct work_room {
     uint64_t round; /* whose contribution it is; 0: the room is empty */
+    uint64_t base;  /* name of the state that the lease began from */
     struct peer_id maker;
     uint64_t n;      /* elements of the moments: two a parameter */
     uint32_t block;  /* elements that pieces are cut at */
@@ -56,6 +60,12 @@ int work_room_take(struct work_room *r,
                    const struct segment *s,
                    const uint8_t *src);
 
+/* Whether the room is of that lease. */
+bool work_room_is_of(const struct work_room *r,
+                     uint64_t round,
+                     uint64_t base,
+                     const struct peer_id *maker);
+
 /* The contribution that a piece is about. */
 uint64_t work_round(const struct segment *s);
 
@@ -76,7 +86,8 @@ struct work_own_moments {
 };
 
 /* repeat_reading.stretch of the moments that are here, after so many steps of
- * the maker's optimizer. False: our own are not here, or nothing yet. */
+ * the maker's optimizer. False: our own are not here, or nothing yet, or no
+ * numbers. */
 bool work_room_stretch(const struct work_room *r,
                        const struct work_own_moments *own,
                        uint64_t steps,

@@ -97,7 +97,8 @@ static bool recover(struct trainer *t, int rc)
     publisher_wait(t->publisher);
     log_error("train", "the GPU failed (%s): %s", loco_strerror(rc),
               device_message(t->replica.backend.device));
-    t->gpu_lost_before = t->broken = true;
+    t->gpu_lost_before = true;
+    chain_break(&t->chain);
     t->n_leased = 0;
     if (again) {
         rv = replica_recover(&t->replica, true, errmsg);
@@ -177,8 +178,7 @@ void trainer_trained(struct trainer *t, int rc)
     ev.trained.inner_step = t->replica.inner_step;
     ev.trained.tokens = t->replica.tokens_pending;
     ev.trained.loss = t->loss;
-    ev.trained.broken = t->broken;
-    t->packed_broken = t->broken;
+    ev.trained.broken = chain_pack(&t->chain);
     t->opt.post(t->opt.self, &ev);
 }
 
@@ -391,8 +391,7 @@ static void note_broken(struct trainer *t, struct local_event *ev)
     struct report_state *state =
         ev->type == LOCAL_LOADED ? &ev->loaded : &ev->applied;
 
-    state->broken = t->broken && !t->packed_broken;
-    t->broken = t->packed_broken = false;
+    state->broken = chain_next(&t->chain);
 }
 
 /* LOAD, APPLY, PAIR: the state in place is to be another one. */
@@ -481,7 +480,7 @@ static void begin_task(struct trainer *t, const struct trainer_command *c)
     struct replica *r = &t->replica;
 
     if (!r->have_backend) { /* lost in an earlier round: once more */
-        t->broken = true;
+        chain_break(&t->chain);
         publisher_wait(t->publisher);
         (void)replica_recover(r, true, NULL);
     }

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "daemon/machine/moments_chain.h"
 #include "daemon/machine/publisher.h"
 #include "daemon/machine/trainer.h"
 #include "daemon/machine/trainer_repeat.h"
@@ -39,9 +40,7 @@ struct trainer {
     float *residual; /* (n) with error feedback */
     struct trainer_repeat repeat;
     bool gpu_lost_before;
-    /* It was lost since the last state was published; and before what was
-     * packed last was. */
-    bool broken, packed_broken;
+    struct moments_chain chain;
     bool stopped;
     struct trainer_stage stage; /* with slots */
     double stepped_s;

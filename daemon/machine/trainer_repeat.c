@@ -22,7 +22,7 @@ void trainer_repeat_close(struct trainer_repeat *r)
 {
     close_ghost(r);
     free(r->first);
-    *r = (struct trainer_repeat){0};
+    *r = (struct trainer_repeat){.wild = r->wild};
 }
 
 static bool with_own(const struct trainer_repeat *r)
@@ -83,8 +83,9 @@ bool trainer_repeat_begin(struct trainer_repeat *r,
                           int *rc)
 {
     const struct work_room *room = command->room;
+    const struct job_repeat *job = &command->job.repeat;
     bool fits = room != NULL && work_room_is_full(room) &&
-                room->round == command->job.repeat.round;
+                work_room_is_of(room, job->round, job->base, &job->maker);
 
     trainer_repeat_close(r);
     r->command = *command;
@@ -175,6 +176,15 @@ static struct local_event answer(const struct trainer_repeat *r,
     return e;
 }
 
+/* Whether our own moments would say what they said a few rounds ago. */
+static bool is_known_as_wild(const struct trainer_repeat *r)
+{
+    const uint64_t round = r->command.job.repeat.round;
+
+    return r->pass == REPEAT_OTHER && r->wild > 0 && round >= r->wild &&
+           round < r->wild + REPEAT_WILD_ROUNDS;
+}
+
 /* A pass is made, or failed. True: nothing is to follow. */
 static bool finish(struct trainer_repeat *r, int rc, struct local_event *done)
 {
@@ -191,6 +201,12 @@ static bool finish(struct trainer_repeat *r, int rc, struct local_event *done)
     }
     if (r->pass != REPEAT_OWN_FIRST) {
         verdict = rc == 0 ? repeat_judge(&r->reading) : REPEAT_UNCLEAR;
+    }
+    if (rc == 0 && r->reading.has_calm && !(r->reading.calm >= REPEAT_CALM)) {
+        r->wild = r->command.job.repeat.round;
+    }
+    if (rc == 0 && verdict == REPEAT_AGAIN && is_known_as_wild(r)) {
+        verdict = REPEAT_UNCLEAR;
     }
     if (rc == 0 && verdict == REPEAT_AGAIN) {
         rc = next_pass(r);

@@ -7,7 +7,9 @@
  * APPLY is done between two of them. Where the reading is bad the lease is made
  * once more with products of the other kind, so that a round too wild to tell
  * is known; and where it is wild, twice more with our own moments, so that a
- * maker which chose wild ones is known (p2p/round/repeat.h).
+ * maker which chose wild ones is known (p2p/round/repeat.h). That is training's
+ * own doing where it is wild for us, too: then it is not tried again for
+ * REPEAT_WILD_ROUNDS, and what is wild costs two passes, not four.
  *
  * Memory: that of a second replica, while it lasts; 12 bytes a parameter more
  * for the second time. Everything is the trainer's thread's. Not with a
@@ -17,6 +19,8 @@
 #define LOCO_DAEMON_MACHINE_TRAINER_REPEAT_H
 
 #include "daemon/machine/trainer.h"
+
+#define REPEAT_WILD_ROUNDS 8
 
 /* A pass: with the maker's moments, with products of the other kind; then both
  * with our own moments. */
@@ -33,6 +37,7 @@ struct trainer_repeat {
     enum backend_dtype dtype[2]; /* of passes, by turns */
     float *first; /* (n) what came of it the first time, then its moments */
     struct repeat_reading reading;
+    uint64_t wild; /* the last round that was wild with our own moments, too */
 };
 
 /* `opt`: of the trainer's own replica. False: it cannot be begun (*rc). */

@@ -158,8 +158,7 @@ int machine_repeat(struct machine *m,
     if (is_busy(m)) {
         return LOCO_EBUSY;
     }
-    if (what->round == 0 || what->round != w->room.round ||
-        !id_eq(&what->maker, &w->room.maker) ||
+    if (!work_room_is_of(&w->room, what->round, what->base, &what->maker) ||
         what->lease.len != sizeof c.lease) {
         return LOCO_EINVAL;
     }

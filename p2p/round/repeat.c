@@ -184,15 +184,27 @@ static void dismiss(struct repeat *r, struct repeat_case *c)
     }
 }
 
+/* Whether nobody speaks about that commit any more after commit c. Counted in
+ * rounds: who missed some would have commits that others forgot long ago. */
+static bool
+is_old(const struct repeat *r, uint32_t i, const struct repeat_commit *c)
+{
+    return i + 1 >= REPEAT_COMMITS ||
+           r->commit[i].round + REPEAT_COMMITS <= c->round;
+}
+
 void repeat_commit(struct repeat *r, const struct repeat_commit *c)
 {
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         struct repeat_case *k = &r->cases[i];
 
-        if (k->open && k->commit + 1 == REPEAT_COMMITS) {
+        if (k->open && is_old(r, k->commit, c)) {
             dismiss(r, k);
         }
         k->commit += k->open;
+    }
+    while (r->n_commits > 0 && is_old(r, r->n_commits - 1, c)) {
+        r->n_commits--;
     }
     memmove(r->commit + 1, r->commit,
             (REPEAT_COMMITS - 1) * sizeof r->commit[0]);
@@ -200,7 +212,7 @@ void repeat_commit(struct repeat *r, const struct repeat_commit *c)
             (REPEAT_COMMITS - 1) * sizeof r->settled[0]);
     r->settled[0] = 0;
     r->commit[0] = *c;
-    r->n_commits += r->n_commits < REPEAT_COMMITS;
+    r->n_commits++;
 }
 
 /* Place of a member in a commit; n: none. */

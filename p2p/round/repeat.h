@@ -60,7 +60,7 @@
  * the accused has no word. */
 #define REPEAT_FULL_MIN 3
 
-/* Commits about which members may still speak: until each had its turn to make
+/* Rounds about which members may still speak: until each had its turn to make
  * the lease again (work.h, WORK_TURNS), and in short rounds some more. */
 #define REPEAT_COMMITS 16
 

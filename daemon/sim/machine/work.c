@@ -136,7 +136,7 @@ int local_repeat(const struct local *l,
     int maker = world_find(l->world, &job->maker);
     uint64_t lied;
 
-    if (m->room.round != job->round || !id_eq(&m->room.maker, &job->maker) ||
+    if (!work_room_is_of(&m->room, job->round, job->base, &job->maker) ||
         m->room.n_have * m->room.block < m->room.n || maker < 0) {
         return LOCO_EINVAL;
     }

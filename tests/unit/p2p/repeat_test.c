@@ -412,6 +412,24 @@ static void a_case_ends_with_its_contributions(void **state)
     assert_true(repeat_may_accuse(&r, &c.member[3], 9 + REPEAT_COMMITS));
 }
 
+/* We missed some commits. What others forgot nobody would speak about. */
+static void a_gap_keeps_no_old_commit(void **state)
+{
+    struct repeat_commit c = begin(9, 4), next;
+
+    (void)state;
+    assert_int_equal(accuse(&c, 0, 1), REPEAT_NEW);
+    next = commit_of(8 + REPEAT_COMMITS, 4);
+    repeat_commit(&r, &next);
+    assert_int_equal(accuse(&c, 2, 3), REPEAT_NEW); /* just in time */
+    next = commit_of(9 + REPEAT_COMMITS, 4);
+    repeat_commit(&r, &next);
+    assert_int_equal(say(&c, 3, 1, REPEAT_BAD), REPEAT_NONE);
+    assert_int_equal(accuse(&c, 3, 2), REPEAT_NONE);
+    assert_false(repeat_may_accuse(&r, &c.member[0], 9 + REPEAT_COMMITS));
+    assert_int_equal(r.n_commits, 2);
+}
+
 /* Words are said more than once: one that is late opens no second case. */
 static void a_case_is_had_once(void **state)
 {
@@ -580,6 +598,7 @@ int main(void)
         cmocka_unit_test(who_is_no_full_member_has_no_word),
         cmocka_unit_test(two_members_cannot_convict_each_other),
         cmocka_unit_test(a_case_ends_with_its_contributions),
+        cmocka_unit_test(a_gap_keeps_no_old_commit),
         cmocka_unit_test(a_case_is_had_once),
         cmocka_unit_test(false_accusations_become_rare),
         cmocka_unit_test(an_accusation_without_room_is_kept),

@@ -1,0 +1,117 @@
+/* work_room_test.c - what an auditor of work holds: pieces of one lease, and
+ * what its own moments can say of them. */
+#include "daemon/jobs/work_room.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "proto/base/err.h"
+#include "proto/hash.h"
+#include "tests/unit/daemon/announced.h"
+
+#define N     64U /* parameters */
+#define BLOCK 32U
+#define ROUND 17
+
+static const struct peer_id maker = {{7}};
+static float moments[2 * N];
+
+static struct offer_cut cut_of(void)
+{
+    return (struct offer_cut){codec_find("bf16"), BLOCK, 2 * N};
+}
+
+/* One piece of them, for a lease from that state. */
+static int
+deliver(struct work_room *r, uint64_t base, uint64_t from, uint32_t n)
+{
+    const struct offer_cut cut = cut_of();
+    struct segment s = {.buffer = BUFFER_MOMENTS,
+                        .op = SEGMENT_COPY,
+                        .index = ROUND,
+                        .name = base,
+                        .offset = from,
+                        .len = n,
+                        .proven = true,
+                        .maker = maker};
+    uint8_t bytes[2 * 2 * N + 32 * BLOCKS_PROOF_MAX];
+    struct offer o;
+    int rv;
+
+    assert_int_equal(offer_make(&o, &cut, moments), 0);
+    blocks_offer(&maker, s.index, offer_root(&o), &s.offer);
+    assert_int_equal(offer_fill(&o, &cut, &s, bytes), 0);
+    rv = work_room_take(r, &cut, &s, bytes);
+    offer_free(&o);
+    return rv;
+}
+
+static void lay(void)
+{
+    for (uint32_t i = 0; i < 2 * N; i++) {
+        moments[i] = i < N ? 0.5F : 0.25F;
+    }
+}
+
+/* After a rollback the same maker works for the same round once more. */
+static void pieces_of_two_branches_are_not_mixed(void **state)
+{
+    struct work_room r = {0};
+
+    (void)state;
+    lay();
+    assert_int_equal(deliver(&r, 5, 0, N), 0);
+    assert_int_equal(r.n_have, N / BLOCK);
+    assert_true(work_room_is_of(&r, ROUND, 5, &maker));
+    assert_int_equal(deliver(&r, 6, N, N), 0);
+    assert_int_equal(r.n_have, N / BLOCK); /* not all of them */
+    assert_true(work_room_is_of(&r, ROUND, 6, &maker));
+    assert_false(work_room_is_of(&r, ROUND, 5, &maker));
+    work_room_free(&r);
+}
+
+/* `stretch` of the maker's moments beside ours; -1: nothing can be told. */
+static double stretch_beside(const float *own)
+{
+    const struct work_own_moments o = {
+        .moments = own, .steps = 1000, .beta1 = 0.9, .beta2 = 0.95};
+    struct work_room r = {0};
+    double worst = -1;
+
+    assert_int_equal(deliver(&r, 5, 0, 2 * N), 0);
+    worst = work_room_stretch(&r, &o, 1000, &worst) ? worst : -1;
+    work_room_free(&r);
+    return worst;
+}
+
+static void own_moments_of_nothing_convict_nobody(void **state)
+{
+    float own[2 * N];
+
+    (void)state;
+    lay();
+    memcpy(own, moments, sizeof own);
+    assert_true(fabs(stretch_beside(own) - 1) < 1e-6);
+    own[0] = NAN;
+    assert_true(stretch_beside(own) == -1);
+    memset(own, 0, sizeof own);
+    assert_true(stretch_beside(own) == -1);
+    for (uint32_t i = 0; i < N; i++) {
+        own[i] = 0.5F; /* of Muon's matrices v is nothing */
+    }
+    assert_true(fabs(stretch_beside(own) - 1) < 1e-6);
+    own[N] = INFINITY;
+    assert_true(fabs(stretch_beside(own) - 1) < 1e-6);
+    moments[0] = 1000;
+    assert_true(stretch_beside(own) > REPEAT_STRETCH); /* they are long */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_of_two_branches_are_not_mixed),
+        cmocka_unit_test(own_moments_of_nothing_convict_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
