@@ -58,6 +58,13 @@ void kept_push(struct kept *k,
     k->last[0] = *s;
 }
 
+void *kept_leave(struct kept *k, uint64_t now_ms, uint64_t lease_ms)
+{
+    struct kept_state *last = &k->last[KEPT_STATES + k->more - 1];
+
+    return is_fetched(last, now_ms, lease_ms) ? NULL : take(last);
+}
+
 void *kept_pop(struct kept *k)
 {
     for (uint32_t i = 0; i < KEPT_STATES_MAX; i++) {

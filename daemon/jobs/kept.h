@@ -40,6 +40,10 @@ void kept_push(struct kept *k,
                void **unpinned,
                void **left);
 
+/* The oldest place is to be free for the next one: what leaves it. NULL:
+ * nothing lies there, or somebody fetches it. */
+void *kept_leave(struct kept *k, uint64_t now_ms, uint64_t lease_ms);
+
 /* One of them, which is not kept any more; NULL: there are none. */
 void *kept_pop(struct kept *k);
 

@@ -28,7 +28,34 @@ static void hash_blocks(const struct offer_cut *cut,
     }
 }
 
-int offer_make(struct offer *o, const struct offer_cut *cut, const float *own)
+_Static_assert(ENGINE_WINDOW % CODEC_BLOCK_MAX == 0, "windows are blocks");
+
+/* What is encoded block by block is the same, however it is cut. */
+static int encode_from(const struct offer *o,
+                       const struct offer_cut *cut,
+                       const struct engine_source *source)
+{
+    float window[ENGINE_WINDOW];
+    int rv = 0;
+
+    for (uint64_t at = 0; at < o->elements && rv == 0; at += ENGINE_WINDOW) {
+        uint64_t left = o->elements - at;
+        uint64_t n = left < ENGINE_WINDOW ? left : ENGINE_WINDOW;
+        const struct codec_op op = {.own = window, .n = n, .scale = 1};
+
+        rv = source->bring(source->self, at, n, window);
+        rv = rv != 0 ? rv
+                     : cut->codec->encode_op(
+                           o->bytes + cut->codec->bytes((size_t)at), &op);
+    }
+    return rv;
+}
+
+/* Of `own`, or where that is NULL of the source. */
+static int make(struct offer *o,
+                const struct offer_cut *cut,
+                const float *own,
+                const struct engine_source *source)
 {
     const struct codec_op op = {.own = own, .n = cut->elements, .scale = 1};
     int rv = LOCO_ENOMEM;
@@ -38,7 +65,8 @@ int offer_make(struct offer *o, const struct offer_cut *cut, const float *own)
     o->bytes = malloc(cut->codec->bytes(o->elements));
     o->nodes = malloc(blocks_nodes(o->n) * sizeof *o->nodes);
     if (o->bytes != NULL && o->nodes != NULL) {
-        rv = cut->codec->encode_op(o->bytes, &op);
+        rv = own != NULL ? cut->codec->encode_op(o->bytes, &op)
+                         : encode_from(o, cut, source);
     }
     if (rv != 0) {
         offer_free(o);
@@ -47,6 +75,18 @@ int offer_make(struct offer *o, const struct offer_cut *cut, const float *own)
     hash_blocks(cut, o->bytes, o->elements, o->nodes);
     blocks_build(o->nodes, o->n);
     return 0;
+}
+
+int offer_make(struct offer *o, const struct offer_cut *cut, const float *own)
+{
+    return make(o, cut, own, NULL);
+}
+
+int offer_make_from(struct offer *o,
+                    const struct offer_cut *cut,
+                    const struct engine_source *source)
+{
+    return make(o, cut, NULL, source);
 }
 
 void offer_free(struct offer *o)
@@ -143,15 +183,25 @@ int offer_fill(const struct offer *o,
     return rv;
 }
 
+const uint8_t *offer_at(const struct offer *o,
+                        const struct offer_cut *cut,
+                        uint64_t offset,
+                        uint64_t len)
+{
+    return o->elements == cut->elements && offset % cut->block == 0 &&
+                   len <= o->elements && offset <= o->elements - len
+               ? o->bytes + cut->codec->bytes((size_t)offset)
+               : NULL;
+}
+
 bool offer_has(const struct offer *o,
                const struct offer_cut *cut,
                const struct segment *s,
                const uint8_t *encoded)
 {
-    return o->elements == cut->elements && s->offset % cut->block == 0 &&
-           s->offset + s->len <= o->elements &&
-           memcmp(o->bytes + cut->codec->bytes(s->offset), encoded,
-                  cut->codec->bytes(s->len)) == 0;
+    const uint8_t *at = offer_at(o, cut, s->offset, s->len);
+
+    return at != NULL && memcmp(at, encoded, cut->codec->bytes(s->len)) == 0;
 }
 
 int offer_check(const struct offer_cut *cut,

@@ -21,6 +21,7 @@
 #include "p2p/core.h"
 #include "proto/blocks.h"
 #include "train/sync/codec/codec.h"
+#include "train/sync/engine.h"
 
 /* Rounds that others may ask about: of their sums; and of their work. */
 #define OFFERS_PAST     2
@@ -48,6 +49,11 @@ struct offer_cut {
 /* Encode and hash `own`. LOCO_ENOMEM, or a code of codec.h where a number is
  * not finite: there is no offer then. */
 int offer_make(struct offer *o, const struct offer_cut *cut, const float *own);
+
+/* The same of elements that come window by window; the codes of the source. */
+int offer_make_from(struct offer *o,
+                    const struct offer_cut *cut,
+                    const struct engine_source *source);
 void offer_free(struct offer *o);
 
 /* The root of the tree over its blocks. */
@@ -79,6 +85,12 @@ int offer_prove(const struct offer *o,
                 const struct offer_cut *cut,
                 const struct segment *s,
                 uint8_t *proof);
+
+/* The encoded elements, borrowed; NULL: the segment is not of this offer. */
+const uint8_t *offer_at(const struct offer *o,
+                        const struct offer_cut *cut,
+                        uint64_t offset,
+                        uint64_t len);
 
 /* Whether the encoded elements are those of this offer. */
 bool offer_has(const struct offer *o,

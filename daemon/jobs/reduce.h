@@ -26,9 +26,11 @@ struct reduce {
 
 /* Vectors of the round, from their first element on. */
 struct reduce_vectors {
-    const float *own; /* the contribution */
-    float *error;     /* what rounding took from it; NULL: not kept */
-    float *result;    /* the mean, decoded; NULL: not wanted */
+    const float *own;       /* the contribution */
+    const uint8_t *encoded; /* of the segment at hand, its encoded part of it
+                               (SUM); NULL: it is made from `own` */
+    float *error;           /* what rounding took from it; NULL: not kept */
+    float *result;          /* the mean, decoded; NULL: not wanted */
 };
 
 /* dst = the own part, weighted. */

@@ -2,6 +2,7 @@
 #include "daemon/jobs/run_needs.h"
 
 #include "daemon/jobs/kept.h"
+#include "daemon/jobs/offers.h"
 #include "daemon/jobs/wire_slots.h"
 #include "daemon/settings/method_manifest.h"
 #include "daemon/settings/run_model.h"
@@ -10,6 +11,8 @@
 #include "train/replica/layout.h"
 
 #define SMALL_BYTES (8U << 20) /* manifest, chain, peers, headers ... */
+/* Of a locod without a run: programs, threads, links (measured). */
+#define PROCESS_BYTES (24U << 20)
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {
@@ -21,10 +24,50 @@ static uint64_t state_bytes(const struct method *m, uint64_t n)
     return replica_state_elements(m, n) * (uint64_t)sizeof(float);
 }
 
-/* Also a snapshot's: the state and the own moments. */
+/* The state and the own moments. */
 static uint64_t checkpoint_bytes(const struct method *m, uint64_t n)
 {
     return state_bytes(m, n) + 2 * n * sizeof(float);
+}
+
+/* Of rounds that are over, and one more: it is pinned, written or on its way
+ * here. The newest is the replica's where it lies in a room
+ * (train/replica/state.h); else each is a copy, and the next one is made beside
+ * them. Moments are copies of a trainer's in this process. */
+static uint64_t
+states_kept(const struct method *m, const struct replica_options *r, uint64_t n)
+{
+    uint64_t state = state_bytes(m, n), moments = 2 * n * sizeof(float);
+
+    if (r->device != NULL || m->gradients) {
+        return (KEPT_STATES + 1) * checkpoint_bytes(m, n) + 2 * state;
+    }
+    return KEPT_STATES * state + (r->shared ? 0 : KEPT_STATES * moments);
+}
+
+/* Vectors of rounds, encoded: one is under way, and the last commit's goes when
+ * its file is written (machine/wire.c); beside a GPU slots keep their memory.
+ * With audits the contributions that others may ask for. */
+static uint64_t wire_kept(const struct run_vector *v,
+                          const struct replica_options *r,
+                          uint64_t wire)
+{
+    const bool butterfly = v->exchange == EXCHANGE_BUTTERFLY;
+    uint64_t vector = v->codec->bytes(wire);
+    uint64_t need = (r->device != NULL ? WIRE_SLOTS : 1) * vector;
+
+    if (v->audits && butterfly) {
+        need += (1 + OFFERS_PAST) * vector;
+    }
+    if (butterfly ||
+        (v->exchange == EXCHANGE_RING && v->method.group != METHOD_QUORUM)) {
+        uint64_t lanes = EXCHANGE_LANES_MAX *
+                         (uint64_t)v->codec->bytes(run_vector_segment(v));
+
+        /* What waits in them is of the own slice: no more than all of it. */
+        need += lanes < vector ? lanes : vector;
+    }
+    return need;
 }
 
 uint64_t run_memory(const struct run_vector *v,
@@ -33,15 +76,12 @@ uint64_t run_memory(const struct run_vector *v,
                     bool residual)
 {
     uint64_t n = (uint64_t)r->part.numel;
-    uint64_t need =
-        replica_bytes(r) + (uint64_t)WIRE_SLOTS * v->codec->bytes(wire) +
-        (KEPT_STATES + 1) * checkpoint_bytes(&v->method, n) + /* one is made */
-        2 * state_bytes(&v->method, n); /* one pinned, one fetched */
+    uint64_t need = PROCESS_BYTES + replica_bytes(r) + wire_kept(v, r, wire) +
+                    states_kept(&v->method, r, n);
 
-    if (v->exchange == EXCHANGE_BUTTERFLY ||
-        (v->exchange == EXCHANGE_RING && v->method.group != METHOD_QUORUM)) {
-        need += EXCHANGE_LANES_MAX *
-                (uint64_t)v->codec->bytes(run_vector_segment(v));
+    if (v->audits && v->exchange == EXCHANGE_BUTTERFLY && !residual &&
+        replica_packs_pieces(r)) {
+        need -= wire * sizeof(float); /* it goes out as it was announced */
     }
     if (v->method.group == METHOD_PAIR) {
         need += 2 * v->codec->bytes(n);
@@ -235,7 +275,7 @@ struct run_needs run_needs(const struct manifest *m,
     (void)run_inner_read(&r, &m->inner, &reason);
     r.method = v.method;
     r.codec = v.codec;
-    r.shared = manifest_has_tensors(m);
+    r.shared = host->socket || manifest_has_tensors(m);
     r.threads = host->threads;
     needs.parameters = l.n;
     /* Every element about twice. */

@@ -8,10 +8,14 @@
  * (train/replica/checkpoint.h), and one is written before the oldest goes; a
  * state while it is fetched, and twice one for reduced bytes of rounds that are
  * over (machine/past.c); the data, and while any of it is missing its largest
- * file twice, as it may come from a server and from peers. Memory: what the
- * trainer plans (replica_bytes()), what is on the wire, states that others
- * fetch. A round sends every element about twice; of a model that is cut into
- * stages those of one stage, and the activations and gradients of its cuts.
+ * file twice, as it may come from a server and from peers.
+ *
+ * Memory: what the trainer plans (replica_bytes()), what is on the wire, states
+ * that others fetch, contributions that they may ask for. The table is in
+ * machine/README.md; tests/e2e/memory_tests.py compares the sum with daemons.
+ *
+ * A round sends every element about twice; of a model that is cut into stages
+ * those of one stage, and the activations and gradients of its cuts.
  *
  * How long a round takes is an estimate: a step as two processor cores make it,
  * a home's line for the exchange. Pure, but for memory of layouts for the time
@@ -31,6 +35,7 @@ struct run_host {
     int threads;
     unsigned keep; /* checkpoints */
     bool gpu;
+    bool socket; /* a training loop of its own makes the steps */
 };
 
 struct run_needs {

@@ -14,6 +14,17 @@ wire_slots_find(struct wire_slots *w, enum wire_use use, uint64_t key)
     return NULL;
 }
 
+static bool is_better(const struct wire_slots *w,
+                      const struct wire_slot *s,
+                      const struct wire_slot *best)
+{
+    if (s->use == WIRE_FREE && best->use == WIRE_FREE) {
+        return !w->sparing || s->made < best->made;
+    }
+    return s->use == WIRE_FREE ||
+           (best->use != WIRE_FREE && s->made < best->made);
+}
+
 struct wire_slot *wire_slots_choose(struct wire_slots *w)
 {
     struct wire_slot *best = NULL;
@@ -24,8 +35,7 @@ struct wire_slot *wire_slots_choose(struct wire_slots *w)
         if (s->pins > 0 || s->use == WIRE_REDUCED) {
             continue;
         }
-        if (best == NULL || s->use == WIRE_FREE ||
-            (best->use != WIRE_FREE && s->made < best->made)) {
+        if (best == NULL || is_better(w, s, best)) {
             best = s;
         }
     }
@@ -72,7 +82,31 @@ wire_slots_apply(struct wire_slots *w, enum wire_use from, uint64_t round)
     }
     best->use = WIRE_REDUCED;
     best->key = round;
+    best->saved = false;
     return best;
+}
+
+void wire_slots_forget(struct wire_slots *w, uint64_t round)
+{
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        struct wire_slot *s = &w->slot[i];
+        uint64_t of = s->use == WIRE_RING ? attempt_round(s->key) : s->key;
+
+        if (s->use != WIRE_REDUCED && of < round && s->pins == 0) {
+            s->use = WIRE_FREE;
+        }
+    }
+}
+
+void wire_slots_release(struct wire_slots *w)
+{
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        struct wire_slot *s = &w->slot[i];
+
+        if (s->use == WIRE_REDUCED && s->saved && s->pins == 0) {
+            s->use = WIRE_FREE;
+        }
+    }
 }
 
 struct wire_slot *

@@ -30,11 +30,13 @@ struct wire_slot {
     unsigned pins;   /* jobs reading it */
     uint8_t *bytes;  /* kept from one use to the next; NULL: none yet */
     size_t room;     /* of them */
+    bool saved;      /* REDUCED: a file has the same bytes */
 };
 
 struct wire_slots {
     struct wire_slot slot[WIRE_SLOTS];
     uint64_t n_made, n_hashed;
+    bool sparing;     /* the pages of free slots go back: all are as good */
     uint64_t refused; /* this attempt was to inherit and could not; 0: none */
 };
 
@@ -42,8 +44,9 @@ struct wire_slots {
 struct wire_slot *
 wire_slots_find(struct wire_slots *w, enum wire_use use, uint64_t key);
 
-/* A slot for new bytes: a free one, else the one longest in use that is neither
- * read nor of the last commit. NULL: all are. */
+/* A slot for new bytes: a free one (sparing: the one that was begun first, as
+ * bytes for the last one may still be on their way), else the one longest in
+ * use that is neither read nor of the last commit. NULL: all are. */
 struct wire_slot *wire_slots_choose(struct wire_slots *w);
 
 /* It has memory, and is of that use from now on. */
@@ -59,6 +62,14 @@ void wire_slots_hashed(struct wire_slots *w, struct wire_slot *s);
  * fetched ones, is that of the last commit from now on. NULL: there is none. */
 struct wire_slot *
 wire_slots_apply(struct wire_slots *w, enum wire_use from, uint64_t round);
+
+/* What is here of rounds before `round` is of no use any more: such slots are
+ * free, where nobody reads them. */
+void wire_slots_forget(struct wire_slots *w, uint64_t round);
+
+/* The vector of the last commit is in a file, and nobody needs it here any
+ * more: its slot is free. */
+void wire_slots_release(struct wire_slots *w);
 
 /* The bytes of a failed attempt are the start of the next one's. NULL: they are
  * gone, and nothing of `to` may be sent or hashed: it would be junk. */

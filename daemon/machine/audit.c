@@ -47,6 +47,24 @@ int machine_prove(struct machine *m, const struct segment *s, uint8_t *proof)
     return o == NULL ? LOCO_ENOENT : offer_prove(o, &cut, s, proof);
 }
 
+bool machine_sends_offer(const struct machine *m)
+{
+    return m->terms.audits && m->wire.error == NULL;
+}
+
+const uint8_t *
+machine_own_encoded(struct machine *m, uint64_t offset, uint64_t len)
+{
+    const struct offer *o = offers_find(offers(m), 0);
+    const struct offer_cut cut = {
+        .codec = m->codec,
+        .block = m->terms.block,
+        .elements = o == NULL ? 0 : o->elements,
+    };
+
+    return o == NULL ? NULL : offer_at(o, &cut, offset, len);
+}
+
 int machine_summed_own(struct machine *m, const struct segment *s)
 {
     const struct offer *o = offers_find(offers(m), 0);

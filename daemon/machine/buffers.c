@@ -8,6 +8,7 @@
 #include "daemon/machine/internal.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
+#include "proto/base/file.h"
 #include "proto/base/log.h"
 
 /* ---- segments --------------------------------------------------------- */
@@ -83,18 +84,33 @@ static struct reduce_vectors vectors(const struct machine *m,
     };
 }
 
+/* The own part of a sum, encoded. */
+static int encode(struct machine *m, const struct segment *s, uint8_t *dst)
+{
+    const struct reduce_vectors v = vectors(m, s);
+    const uint8_t *own;
+
+    if (!machine_sends_offer(m)) {
+        return reduce_encode(&m->wire.reduce, &v, s, dst);
+    }
+    own = machine_own_encoded(m, s->offset, s->len);
+    if (own == NULL || s->scale != 1) { /* a butterfly sends it unscaled */
+        return LOCO_ENOENT;
+    }
+    memcpy(dst, own, m->codec->bytes(s->len));
+    return 0;
+}
+
 static int fill_ring(struct machine *m, const struct segment *s, uint8_t *dst)
 {
     const uint8_t *at = ring_at(m, s);
-    struct reduce_vectors v;
     int rv;
 
     if (at == NULL) {
         return LOCO_EBUSY;
     }
     if (s->op == SEGMENT_ENCODE) { /* its final bytes will come back */
-        v = vectors(m, s);
-        rv = reduce_encode(&m->wire.reduce, &v, s, dst);
+        rv = encode(m, s, dst);
         return rv == 0 && s->proven
                    ? machine_prove(m, s, dst + m->codec->bytes(s->len))
                    : rv;
@@ -111,6 +127,9 @@ static int fill_shard(struct machine *m, const struct segment *s, uint8_t *dst)
         return LOCO_ENOENT;
     }
     memcpy(dst, f->shard.map.data + s->offset, s->len);
+    if (!manifest_is_text(&m->manifest->data, (uint32_t)s->index)) {
+        file_forget(f->shard.map.data + s->offset, s->len); /* weights */
+    }
     return 0;
 }
 
@@ -181,6 +200,12 @@ int machine_sum(void *self, struct segment *s)
         return LOCO_EBUSY;
     }
     v = vectors(m, s);
+    if (machine_sends_offer(m)) {
+        v.encoded = machine_own_encoded(m, s->offset, s->len);
+        if (v.encoded == NULL) {
+            return LOCO_ENOENT;
+        }
+    }
     rv = reduce_sum(&m->wire.reduce, &v, s, dst);
     rv = rv == 0 && m->terms.audits ? machine_summed_own(m, &own) : rv;
     if (rv == 0) {

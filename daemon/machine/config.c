@@ -407,6 +407,7 @@ int machine_shard_open(const struct machine *m,
     } else {
         hash_threads(shard->map.data, shard->map.size,
                      (int)m->opt.settings->threads, *leaves, &root);
+        file_forget(shard->map.data, shard->map.size);
         if (!hash32_eq(&root, &m->terms.shards[i].hash)) {
             rv = errmsg_fail(errmsg, LOCO_EHASH,
                              "%.180s does not have the hash that the run names",

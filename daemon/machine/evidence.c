@@ -26,7 +26,9 @@
 struct evidence_job {
     struct machine_job job;
     uint64_t round;
-    struct wire_slot *slot; /* pinned: the result */
+    struct wire_slot *slot; /* pinned: has the result; NULL: a file has it */
+    struct file_map file;
+    const uint8_t *result;
     struct evidence_place place;
     struct evidence e;
     struct view_body view;
@@ -50,7 +52,7 @@ static uint8_t *prove_pieces(const struct evidence_job *j)
         uint64_t at = i * HASH_PIECE_BYTES;
         uint64_t n = all - at < HASH_PIECE_BYTES ? all - at : HASH_PIECE_BYTES;
 
-        hash_tree_leaf(j->slot->bytes + at, (size_t)n, &nodes[i]);
+        hash_tree_leaf(j->result + at, (size_t)n, &nodes[i]);
     }
     if (nodes != NULL && proof != NULL) {
         blocks_build(nodes, p->n_pieces);
@@ -81,7 +83,7 @@ static int make_file(struct evidence_job *j, uint8_t **bytes, size_t *len)
                                    &j->e.n_manifest, j->job.errmsg);
     if (rv == 0) {
         j->e.manifest = (const uint8_t *)manifest;
-        j->e.pieces = j->slot->bytes + j->place.pieces_at;
+        j->e.pieces = j->result + j->place.pieces_at;
         j->e.pieces_proof = proof;
         rv = evidence_write(&j->e, &j->place, bytes, len);
     }
@@ -111,13 +113,33 @@ static int keep_file(struct evidence_job *j, const uint8_t *bytes, size_t len)
     return rv == 0 ? file_write_whole(path, bytes, len, j->job.errmsg) : rv;
 }
 
+/* Where the result is. */
+static int find_result(struct evidence_job *j)
+{
+    const struct machine *m = j->job.m;
+    uint64_t all = m->codec->bytes(terms_elements(&m->terms, j->round));
+    char path[MACHINE_PATH_MAX];
+    int rv;
+
+    if (j->slot != NULL) {
+        j->result = j->slot->bytes;
+        return 0;
+    }
+    rv = machine_round_path(m, j->round, path)
+             ? file_map_open(&j->file, path, j->job.errmsg)
+             : LOCO_ENOENT;
+    j->result = j->file.data;
+    return rv == 0 && j->file.size != all ? LOCO_ENOENT : rv;
+}
+
 static void evidence_run(struct machine_job *job)
 {
     struct evidence_job *j = (struct evidence_job *)job;
     uint8_t *bytes = NULL;
     size_t len = 0;
 
-    job->rc = make_file(j, &bytes, &len);
+    job->rc = find_result(j);
+    job->rc = job->rc == 0 ? make_file(j, &bytes, &len) : job->rc;
     if (job->rc == 0) {
         job->rc = keep_file(j, bytes, len);
     }
@@ -142,7 +164,10 @@ static void evidence_done(struct machine_job *job, int status)
                  STATE_DIR_EVIDENCE, id);
     }
     free(j->lanes);
-    j->slot->pins--;
+    file_map_close(&j->file);
+    if (j->slot != NULL) {
+        j->slot->pins--;
+    }
 }
 
 static const struct job_kind evidence_kind = {
@@ -216,7 +241,7 @@ int machine_evidence(struct machine *m,
     struct wire_slot *slot =
         wire_slots_find(&m->wire.slots, WIRE_REDUCED, job->evidence.round);
     struct evidence_job *j = machine_job_new(m, &evidence_kind, NULL);
-    int rv = slot == NULL ? LOCO_ENOENT : j == NULL ? LOCO_ENOMEM : 0;
+    int rv = j == NULL ? LOCO_ENOMEM : 0;
 
     rv = rv != 0 ? rv : fill(m, j, &job->evidence, out);
     if (rv != 0) {
@@ -230,7 +255,9 @@ int machine_evidence(struct machine *m,
         return 0; /* nobody waits for it */
     }
     j->slot = slot;
-    slot->pins++;
+    if (slot != NULL) {
+        slot->pins++;
+    }
     machine_job_submit(&j->job);
     return 0;
 }

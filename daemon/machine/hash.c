@@ -202,6 +202,24 @@ static struct wire_slot *slot_of(struct machine *m, const struct job_hash *job)
                        : wire_slots_find(w, WIRE_RING, job->request);
 }
 
+/* A contribution that was announced is encoded: into the slot. LOCO_ENOENT: it
+ * was not. */
+static int take_offer(struct machine *m, const struct hash_job *j)
+{
+    const struct codec *c = m->codec;
+    uint64_t n = j->elements - j->from;
+    const uint8_t *own = machine_own_encoded(m, 0, j->elements);
+
+    if (own == NULL) {
+        return LOCO_ENOENT;
+    }
+    (void)pthread_mutex_lock(&j->guard->lock);
+    memcpy(j->slot->bytes + c->bytes(j->from), own + c->bytes(j->from),
+           c->bytes(n));
+    (void)pthread_mutex_unlock(&j->guard->lock);
+    return 0;
+}
+
 int machine_hash(struct machine *m, const struct job *job)
 {
     const struct job_hash *what = &job->hash;
@@ -230,6 +248,15 @@ int machine_hash(struct machine *m, const struct job *job)
         m->trainer == NULL ? NULL : trainer_contribution(m->trainer);
     j->error = m->wire.error;
     j->version = j->guard->version; /* only this thread changes it */
+    if (j->encode && machine_sends_offer(m)) {
+        int rv = take_offer(m, j);
+
+        if (rv != 0) {
+            free(j);
+            return rv;
+        }
+        j->from = j->elements; /* nothing is left to be encoded */
+    }
     slot->pins++;
     wire_slots_hashed(&m->wire.slots, slot);
     machine_job_submit(&j->job);

@@ -145,6 +145,8 @@ struct machine_found {
 struct machine_wire {
     struct wire_slots slots;
     struct wire_guard guard[WIRE_SLOTS];
+    uint64_t given;               /* round of the vector that the trainer got */
+    atomic_uint_fast64_t applied; /* and of the last that it has taken over */
     struct reduce reduce;
     float *zeros; /* (n_wire) quorum: the contribution of who has none yet */
     /* (n_wire) With sync.error_feedback: what rounding takes from the
@@ -283,6 +285,11 @@ machine_slot_for(struct machine *m, enum wire_use use, uint64_t key);
 struct wire_guard *machine_guard(struct machine *m,
                                  const struct wire_slot *slot);
 int machine_inherit(struct machine *m, const struct job_inherit *job);
+/* The vector of that round goes to the trainer: what is here of those before is
+ * of no use, once the trainer has taken over the last of them. */
+void machine_wire_give(struct machine *m, uint64_t round);
+/* The last commit's vector goes, if its file is written and it is applied. */
+void machine_wire_release(struct machine *m);
 /* machine/audit.c: announced contributions (daemon/jobs/offers.h). */
 /* The trainer made one. On its thread. */
 void machine_take_offer(void *self, struct offer *o);
@@ -290,6 +297,13 @@ void machine_take_offer(void *self, struct offer *o);
 void machine_spend_offer(struct machine *m, uint64_t round);
 /* Write the proof of a segment of the own contribution in flight. */
 int machine_prove(struct machine *m, const struct segment *s, uint8_t *proof);
+/* Encoded elements of the own contribution in flight, which was announced.
+ * NULL: it was not, or has no such part. Borrowed until the next call. */
+const uint8_t *
+machine_own_encoded(struct machine *m, uint64_t offset, uint64_t len);
+/* Whether the contribution itself is not there: what was announced is all that
+ * a round takes of it. */
+bool machine_sends_offer(const struct machine *m);
 /* Whether what a SUM of that segment took as our own contribution is what we
  * announced. If it is not, nobody could repeat the sum, and our vote for it
  * would convict us. LOCO_ENOENT: nothing is announced; LOCO_EHASH. */
@@ -367,18 +381,25 @@ int machine_write_at(int fd, uint64_t at, const uint8_t *from, size_t len);
 /* machine/past.c */
 /* Take over what the trainer made since the last look. */
 void machine_snapshots_collect(struct machine *m);
+/* Before a commit: the oldest state makes room for the next one. */
+void machine_snapshots_leave(struct machine *m);
 /* Of the newest one; NULL: there is none. */
 struct snapshot *machine_newest(const struct machine *m);
 /* The state that a segment names. */
 const struct snapshot *machine_snapshot(struct machine *m,
                                         const struct segment *s);
 void machine_snapshots_free(struct machine *m);
-/* One owner less; the last one's goes to the next that is made. Or NULL. */
+/* One owner less. A copy that nobody owns goes to the next that is made; a room
+ * is given back. Or NULL. */
 void machine_snapshot_drop(struct machine *m, struct snapshot *s);
 /* Write the reduced bytes of a round, and forget those too long ago. */
 void machine_round_save(struct machine *m,
                         struct wire_slot *slot,
                         uint64_t round);
+/* Of the file with them. False: there is none. */
+bool machine_round_path(const struct machine *m,
+                        uint64_t round,
+                        char path[MACHINE_PATH_MAX]);
 /* Of all rounds. */
 void machine_rounds_forget(const struct machine *m);
 /* Some of them, from the file. */

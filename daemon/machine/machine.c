@@ -206,6 +206,12 @@ static void trainer_event(void *self, const struct local_event *event)
     if (event->type == LOCAL_LOADED) {
         atomic_store(&m->in.loaded, true);
     }
+    if (event->type == LOCAL_PLACED) {
+        atomic_store(&m->wire.applied, event->placed.round);
+    }
+    if (event->type == LOCAL_APPLIED && event->rc == 0) {
+        atomic_store(&m->wire.applied, event->applied.round);
+    }
     if (event->type == LOCAL_REPEATED) {
         atomic_store(&m->work.done, true);
     }
@@ -302,6 +308,7 @@ static int start_trainer(struct machine *m)
     rv = machine_open_data(m, errmsg);
     if (rv == 0) {
         opt.replica = m->replica;
+        m->wire.slots.sparing = m->replica.device == NULL;
         opt.slots = m->stage.slots.n > 0 ? &m->stage.slots : NULL;
         opt.error_feedback = m->wire.error != NULL;
         opt.take_offer = machine_take_offer;
@@ -342,6 +349,14 @@ static void copy_numbers(const struct machine *m, float *to)
     }
 }
 
+/* What was handed to the trainer, which has taken it over. */
+static void forget_found(struct machine *m)
+{
+    free(m->found.state);
+    free(m->found.moments);
+    m->found.state = m->found.moments = NULL;
+}
+
 /* For a state that is handed to the trainer. */
 static bool has_room(struct machine *m)
 {
@@ -379,6 +394,7 @@ static int copy_checkpoint(struct machine *m)
         memcpy(m->found.moments, u, bytes);
         memcpy(m->found.moments + m->n, v, bytes);
     }
+    file_forget(c->file.map.data, c->file.map.size);
     return 0;
 }
 
@@ -477,6 +493,8 @@ static int apply(struct machine *m, const struct job *job)
     }
     c.wire = slot->bytes;
     c.wire_room = slot->room;
+    machine_snapshots_leave(m);
+    machine_wire_give(m, job->apply.round);
     if (ring && m->terms.audits) {
         machine_spend_offer(m, job->apply.round);
     }
@@ -619,7 +637,9 @@ machine_local(void *self, const struct job *job, const struct out *out)
     }
     if (atomic_exchange(&m->in.loaded, false)) {
         machine_state_close(m, true);
+        forget_found(m);
     }
+    machine_wire_release(m);
     rc = begin(m, job, out);
     if (rc != 0) {
         answer = job_answer(job, rc);
@@ -752,8 +772,7 @@ static void free_all(struct machine *m)
     free(m->wire.error);
     free(m->pair.in);
     free(m->found.record);
-    free(m->found.state);
-    free(m->found.moments);
+    forget_found(m);
     machine_state_close(m, false);
     free(m->files);
     free(m->train);

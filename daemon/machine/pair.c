@@ -114,6 +114,9 @@ int machine_pair_apply(struct machine *m, const struct job *job)
     const struct trainer_command c = {
         .job = *job, .wire = job->pair.alone ? NULL : m->pair.in};
 
-    return !job->pair.alone && m->pair.in == NULL ? LOCO_ENOENT
-                                                  : machine_command(m, &c);
+    if (!job->pair.alone && m->pair.in == NULL) {
+        return LOCO_ENOENT;
+    }
+    machine_snapshots_leave(m);
+    return machine_command(m, &c);
 }

@@ -1,9 +1,11 @@
 /* past.c - rounds that are over, for those who come later.
  *
  * States: the trainer publishes one after every commit; the last two can be
- * fetched. Fetching a large one takes longer than a round, so that the one that
- * somebody fetches is kept (*pinned*, without inner moments) until PIN_MS after
- * the last piece of it was asked for; one at a time.
+ * fetched. The older one leaves when the next commit is applied: its memory is
+ * where the new state is made. Fetching a large one takes longer than a round,
+ * so that the one that somebody fetches is kept (*pinned*, without inner
+ * moments) until PIN_MS after the last piece of it was asked for; one at a
+ * time.
  *
  * Reduced bytes: a worker writes those of every round to rounds/ROUND.wire, and
  * deletes what is older than ROUNDS_MAX or more than twice a state: so long
@@ -36,18 +38,44 @@ static uint64_t lease_ms(const struct machine *m)
     return PIN_MS * (uint64_t)m->opt.time_scale;
 }
 
+/* For the next one that is made. */
+static void spare(struct machine *m, struct snapshot *s)
+{
+    struct snapshot *before;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    before = m->past.spare;
+    m->past.spare = s;
+    (void)pthread_mutex_unlock(&m->mutex);
+    snapshot_free(before);
+}
+
 void machine_snapshot_drop(struct machine *m, struct snapshot *s)
 {
-    if (s != NULL && s->refs == 1) {
-        struct snapshot *before;
-
-        (void)pthread_mutex_lock(&m->mutex);
-        before = m->past.spare;
-        m->past.spare = s;
-        (void)pthread_mutex_unlock(&m->mutex);
-        s = before;
+    /* A room goes back at once: until the next commit nobody needs it. */
+    if (s != NULL && s->refs == 1 && s->room == NULL) {
+        spare(m, s);
+    } else {
+        snapshot_free(s);
     }
-    snapshot_free(s);
+}
+
+void machine_snapshots_leave(struct machine *m)
+{
+    const struct snapshot *newest;
+    struct snapshot *s;
+
+    machine_snapshots_collect(m);
+    newest = machine_newest(m);
+    if (newest == NULL || newest->room == NULL) {
+        return; /* states are copied after the commit */
+    }
+    s = kept_leave(&m->past.kept, uv_now(m->loop) + 1, lease_ms(m));
+    if (s != NULL && s->refs == 1) {
+        spare(m, s);
+    } else {
+        snapshot_free(s);
+    }
 }
 
 /* It was fetched when it left its place; nobody begins with its moments. */
@@ -122,11 +150,14 @@ void machine_snapshots_free(struct machine *m)
 
 /* ---- reduced bytes ------------------------------------------------------ */
 
-static bool
-round_path(const struct machine *m, uint64_t round, char path[MACHINE_PATH_MAX])
+bool machine_round_path(const struct machine *m,
+                        uint64_t round,
+                        char path[MACHINE_PATH_MAX])
 {
-    int n = snprintf(path, MACHINE_PATH_MAX, "%s/%" PRIu64 ".wire",
-                     m->past.rounds, round);
+    int n = m->past.rounds == NULL
+                ? 0
+                : snprintf(path, MACHINE_PATH_MAX, "%s/%" PRIu64 ".wire",
+                           m->past.rounds, round);
 
     return n > 0 && n < MACHINE_PATH_MAX;
 }
@@ -158,7 +189,7 @@ prune_rounds(const struct machine *m, uint64_t newest, uint64_t kept)
             continue; /* none of ours */
         }
         if ((round > newest || newest - round >= kept) &&
-            round_path(m, round, path)) {
+            machine_round_path(m, round, path)) {
             (void)unlink(path);
         }
     }
@@ -190,7 +221,7 @@ static void round_run(struct machine_job *job)
     int fd;
 
     prune_rounds(m, j->round, rounds_kept(m));
-    if (!round_path(m, j->round, path)) {
+    if (!machine_round_path(m, j->round, path)) {
         return;
     }
     (void)unlink(path); /* of a branch that was left; or of an earlier life */
@@ -207,9 +238,14 @@ static void round_run(struct machine_job *job)
 
 static void round_done(struct machine_job *job, int status)
 {
-    (void)status;
-    ((struct round_job *)job)->slot->pins--;
+    struct round_job *j = (struct round_job *)job;
+    struct wire_slot *slot = j->slot;
+
+    slot->pins--;
+    slot->saved = status == 0 && job->rc == 0 && slot->use == WIRE_REDUCED &&
+                  slot->key == j->round;
     job->m->past.round_saving = false;
+    machine_wire_release(job->m);
 }
 
 static const struct job_kind round_kind = {
@@ -244,7 +280,7 @@ int machine_round_fill(struct machine *m, const struct segment *s, uint8_t *dst)
     char path[MACHINE_PATH_MAX];
     int fd, rv;
 
-    if (m->past.rounds == NULL || !round_path(m, s->index, path)) {
+    if (!machine_round_path(m, s->index, path)) {
         return LOCO_ENOENT;
     }
     fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -12,6 +12,7 @@
 
 struct publisher {
     struct publisher_options opt;
+    struct snapshot *spare; /* the trainer's thread: for the next one */
     pthread_t thread;
     pthread_mutex_t mutex; /* guards the rest */
     pthread_cond_t changed;
@@ -132,19 +133,32 @@ static void hand_over(struct publisher *p,
     (void)pthread_mutex_unlock(&p->mutex);
 }
 
+/* The memory of a snapshot that nobody needs any more. */
+static struct snapshot *spare(struct publisher *p)
+{
+    if (p->spare == NULL && p->opt.spare_snapshot != NULL) {
+        p->spare = p->opt.spare_snapshot(p->opt.self);
+    }
+    return p->spare;
+}
+
+struct state_room *publisher_room(struct publisher *p)
+{
+    return snapshot_take_room(spare(p));
+}
+
 void publisher_publish(struct publisher *p,
                        const struct local_event *answer,
                        bool beside)
 {
-    const struct replica *r = p->opt.replica;
+    struct replica *r = p->opt.replica;
     struct local_event e = *answer;
     struct report_state *state = report_of(&e);
     struct snapshot *s;
 
     publisher_wait(p);
-    s = snapshot_begin(r, p->opt.spare_snapshot == NULL
-                              ? NULL
-                              : p->opt.spare_snapshot(p->opt.self));
+    s = snapshot_begin(r, spare(p));
+    p->spare = NULL;
     state->round = r->round;
     state->inner_step = r->inner_step;
     beside = beside && s != NULL && e.type == LOCAL_APPLIED;
@@ -177,6 +191,7 @@ void publisher_close(struct publisher *p)
     (void)pthread_cond_broadcast(&p->changed);
     (void)pthread_mutex_unlock(&p->mutex);
     (void)pthread_join(p->thread, NULL);
+    snapshot_free(p->spare);
     (void)pthread_cond_destroy(&p->changed);
     (void)pthread_mutex_destroy(&p->mutex);
     free(p);

@@ -28,7 +28,7 @@
 struct publisher;
 
 struct publisher_options {
-    const struct replica *replica; /* borrowed */
+    struct replica *replica; /* borrowed */
     void *self;
     /* These as in trainer_options. */
     void (*post)(void *self, const struct local_event *event);
@@ -41,6 +41,10 @@ struct publisher_options {
 /* LOCO_ENOMEM: no thread. */
 int publisher_open(struct publisher **publisher,
                    const struct publisher_options *opt);
+
+/* Before a LOAD, APPLY or PAIR: memory for the state to come, of a snapshot
+ * that nobody needs any more. NULL: there is none. */
+struct state_room *publisher_room(struct publisher *p);
 
 /* Answer a LOAD, APPLY or PAIR that put a state in place: `answer` is completed
  * and posted. `beside`: the hashes of an APPLY are made while the caller goes

@@ -14,11 +14,25 @@
 void snapshot_free(struct snapshot *s)
 {
     if (s != NULL && --s->refs == 0) {
-        free(s->state);
+        if (s->room == NULL) {
+            free(s->state);
+        }
+        state_room_drop(s->room);
         free(s->moments);
         free(s->leaves);
         free(s);
     }
+}
+
+struct state_room *snapshot_take_room(struct snapshot *s)
+{
+    struct state_room *room = s == NULL ? NULL : s->room;
+
+    if (room != NULL) {
+        s->room = NULL;
+        s->state = NULL;
+    }
+    return room;
 }
 
 /* ---- copies ------------------------------------------------------------- */
@@ -60,8 +74,7 @@ copy(const struct replica *r, float *to, const float *from, uint64_t n)
 }
 
 /* One with all its memory, which `old` had if it is as large; NULL. */
-static struct snapshot *with_memory(struct snapshot *old,
-                                    const struct replica *r)
+static struct snapshot *with_memory(struct snapshot *old, struct replica *r)
 {
     uint64_t n_state = replica_state_elements(&r->opt.method, r->n);
     struct snapshot *s = calloc(1, sizeof *s);
@@ -71,11 +84,16 @@ static struct snapshot *with_memory(struct snapshot *old,
         s->refs = 1;
         s->n = r->n;
         s->n_state = n_state;
-        if (fits) {
-            s->state = old->state;
-            s->moments = old->moments;
-            old->state = old->moments = NULL;
-        }
+        s->room = replica_hold_state(r);
+        s->state = s->room == NULL ? NULL : s->room->x;
+    }
+    if (s != NULL && fits) {
+        s->moments = old->moments;
+        old->moments = NULL;
+    }
+    if (s != NULL && fits && s->room == NULL && old->room == NULL) {
+        s->state = old->state;
+        old->state = NULL;
     }
     snapshot_free(old);
     if (s != NULL && s->state == NULL) {
@@ -92,7 +110,7 @@ static struct snapshot *with_memory(struct snapshot *old,
     return s;
 }
 
-struct snapshot *snapshot_begin(const struct replica *r, struct snapshot *old)
+struct snapshot *snapshot_begin(struct replica *r, struct snapshot *old)
 {
     struct snapshot *s = with_memory(old, r);
 
@@ -118,13 +136,13 @@ void snapshot_fill(const struct replica *r, struct snapshot *s)
     size_t count = replica_state(r, state);
     float *to = s->state;
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && s->room == NULL; i++) {
         copy(r, to, state[i].x, state[i].n);
         to += state[i].n;
     }
 }
 
-struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old)
+struct snapshot *snapshot_make(struct replica *r, struct snapshot *old)
 {
     struct snapshot *s = snapshot_begin(r, old);
 

@@ -1,8 +1,11 @@
-/* snapshot.h - a copy of what a peer holds of one committed round.
+/* snapshot.h - what a peer holds of one committed round.
  *
  * The trainer makes one after each LOAD and APPLY; joiners fetch its state, the
  * checkpoint is written from it. Which vectors a state has behind phi is the
  * method's matter (replica_state_names()).
+ *
+ * Where the replica's state lies in a room (replica/state.h) a snapshot holds
+ * that room, and only the inner moments are copied; else it has a copy of all.
  *
  * Immutable once made; counted by its owners.
  */
@@ -16,28 +19,33 @@ struct snapshot {
     uint64_t round, inner_step, tokens;
     uint64_t name; /* of the state: as struct segment has it */
     uint64_t n;
-    uint64_t n_state;      /* elements (replica_state_elements) */
-    float *state;          /* (n_state) */
-    float *moments;        /* (2, n) u, then v: this peer's own; NULL: it has
-                              none here (replica.h, shared) */
-    uint64_t moment_steps; /* that its optimizer made */
-    struct hash32 *leaves; /* of the pieces of phi, then of all behind it */
-    uint64_t number;       /* of those that a machine was handed */
+    uint64_t n_state;        /* elements (replica_state_elements) */
+    float *state;            /* (n_state) */
+    struct state_room *room; /* that has `state`; NULL: it is a copy */
+    float *moments;          /* (2, n) u, then v: this peer's own; NULL: it has
+                                none here (replica.h, shared) */
+    uint64_t moment_steps;   /* that its optimizer made */
+    struct hash32 *leaves;   /* of the pieces of phi, then of all behind it */
+    uint64_t number;         /* of those that a machine was handed */
     unsigned refs; /* owners, all on one thread at a time; 1 when made */
 };
 
 /* One owner less; the last one frees it. NULL is allowed. */
 void snapshot_free(struct snapshot *s);
 
+/* The room of one that nobody needs any more, for the state to come; NULL: it
+ * has none. `s` may be NULL. */
+struct state_room *snapshot_take_room(struct snapshot *s);
+
 /* On the replica's thread, and with the help of those that work for it. `old`,
  * one that nobody needs any more, or NULL, is gone afterwards: its memory is
  * taken where it fits, since pages that are new cost more than the copying.
  * NULL when memory is out: then nothing is served or saved this round. */
-struct snapshot *snapshot_make(const struct replica *r, struct snapshot *old);
+struct snapshot *snapshot_make(struct replica *r, struct snapshot *old);
 
 /* The same in two halves: memory and moments, which the next inner step
- * changes; then what the next commit changes. */
-struct snapshot *snapshot_begin(const struct replica *r, struct snapshot *old);
+ * changes; then what the next commit changes, where that is a copy. */
+struct snapshot *snapshot_begin(struct replica *r, struct snapshot *old);
 void snapshot_fill(const struct replica *r, struct snapshot *s);
 
 /* What members agree on: a hash of phi, and one of all vectors behind it. `s`,

@@ -134,8 +134,10 @@ static void log_read(const struct trainer *t)
     }
 }
 
-/* Announce what was packed, block by block. */
-static int announce(struct trainer *t, struct hash32 *blocks)
+/* Announce what was packed, or what the source brings, block by block. */
+static int announce(struct trainer *t,
+                    const struct engine_source *source,
+                    struct hash32 *blocks)
 {
     const struct offer_cut cut = {
         .codec = t->replica.opt.codec,
@@ -148,12 +150,39 @@ static int announce(struct trainer *t, struct hash32 *blocks)
     if (t->opt.offer_block == 0) {
         return 0;
     }
-    rv = offer_make(&o, &cut, t->replica.contribution);
+    rv = source != NULL ? offer_make_from(&o, &cut, source)
+                        : offer_make(&o, &cut, t->replica.contribution);
     if (rv == 0) {
         *blocks = *offer_root(&o);
         t->opt.take_offer(t->opt.self, &o);
     }
     return rv;
+}
+
+/* An announced contribution goes out as it was encoded (machine/audit.c). What
+ * rounding took from it is made from the contribution itself. */
+static bool sends_offer(const struct trainer *t)
+{
+    return t->opt.offer_block > 0 && t->residual == NULL;
+}
+
+/* The contribution of the next round. */
+static int make_contribution(struct trainer *t, struct hash32 *blocks)
+{
+    struct replica *r = &t->replica;
+    struct engine_source source;
+    int rc;
+
+    if (sends_offer(t) && replica_packs_pieces(&r->opt)) {
+        source = replica_pack_pieces(r);
+        return announce(t, &source, blocks);
+    }
+    rc = replica_pack(r);
+    if (lost_gpu(t, rc) && recover(t, rc)) {
+        rc = replica_pack(r);
+    }
+    add_residual(t);
+    return rc == 0 ? announce(t, NULL, blocks) : rc;
 }
 
 void trainer_trained(struct trainer *t, int rc)
@@ -166,12 +195,7 @@ void trainer_trained(struct trainer *t, int rc)
     t->training = false;
     publisher_wait(t->publisher); /* APPLIED comes before TRAINED */
     if (rc == 0) {
-        ev.rc = replica_pack(&t->replica);
-        if (lost_gpu(t, ev.rc) && recover(t, ev.rc)) {
-            ev.rc = replica_pack(&t->replica);
-        }
-        add_residual(t);
-        ev.rc = ev.rc == 0 ? announce(t, &ev.trained.blocks) : ev.rc;
+        ev.rc = make_contribution(t, &ev.trained.blocks);
         log_read(t);
         t->beside = ev.rc == 0;
     }
@@ -399,6 +423,7 @@ static void run_state(struct trainer *t, const struct trainer_command *c)
 {
     struct local_event ev = job_answer(&c->job, 0);
 
+    replica_offer_room(&t->replica, publisher_room(t->publisher));
     if (c->job.type == JOB_LOAD) {
         ev.rc = load(t, c, &ev.loaded);
     } else if (c->job.type == JOB_APPLY) {
@@ -458,16 +483,28 @@ static void run_pipe(struct trainer *t, const struct job *job)
     t->opt.post(t->opt.self, &ev);
 }
 
+static int bring_nothing(void *self, uint64_t at, uint64_t n, float *out)
+{
+    (void)self;
+    (void)at;
+    memset(out, 0, n * sizeof *out);
+    return 0;
+}
+
 /* Nothing is contributed: the machine makes the lease of another member again.
  */
 static void pack_nothing(struct trainer *t)
 {
+    const struct engine_source nothing = {bring_nothing, NULL};
     struct local_event ev = {.type = LOCAL_TRAINED};
     struct replica *r = &t->replica;
 
     publisher_wait(t->publisher); /* APPLIED comes before TRAINED */
-    memset(r->contribution, 0, replica_elements(r) * sizeof *r->contribution);
-    ev.rc = announce(t, &ev.trained.blocks);
+    if (!sends_offer(t)) {
+        memset(r->contribution, 0,
+               replica_elements(r) * sizeof *r->contribution);
+    }
+    ev.rc = announce(t, &nothing, &ev.trained.blocks);
     ev.trained.inner_step = r->inner_step;
     ev.trained.loss = t->loss;
     t->idle = true;

@@ -136,7 +136,9 @@ void trainer_add_text(struct trainer *t,
                       size_t slot,
                       const struct shard *shard);
 
-/* The packed contribution: stable from TRAINED to the next TRAIN. */
+/* The packed contribution: stable from TRAINED to the next TRAIN. Nothing where
+ * it was announced (take_offer) and no error feedback is kept: the offer is all
+ * that goes out then. */
 const float *trainer_contribution(const struct trainer *t);
 
 /* Ends after the current inner step and joins the thread; the contribution

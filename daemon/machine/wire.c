@@ -8,8 +8,13 @@
  * Of the attempt in flight pieces of the hash are made as they become final, in
  * the same way, so that little is left for HASH (leaves.h). Not of one that
  * inherited: which of its bytes are final is not said here.
+ *
+ * The pages of a slot that is free go back; that of the last commit is free
+ * when the trainer has taken it over and its file is written (past.c), from
+ * which it is served then. A GPU that was told of the pages keeps them.
  */
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "daemon/machine/internal.h"
@@ -56,6 +61,44 @@ machine_slot_for(struct machine *m, enum wire_use use, uint64_t key)
     struct wire_slot *s = wire_slots_find(&m->wire.slots, use, key);
 
     return s != NULL ? s : slot_make(m, use, key);
+}
+
+/* Addresses stay; zeros are behind them when they are used again. */
+static void give_back(struct machine *m)
+{
+    for (int i = 0; i < WIRE_SLOTS; i++) {
+        struct wire_slot *s = &m->wire.slots.slot[i];
+
+        if (s->use == WIRE_FREE && s->pins == 0 && s->bytes != NULL) {
+            (void)madvise(s->bytes, s->room, MADV_DONTNEED);
+        }
+    }
+}
+
+/* A commit that this peer was not in may come before the last one is reported.
+ */
+static bool is_taken(const struct machine *m)
+{
+    return m->wire.slots.sparing &&
+           atomic_load(&m->wire.applied) == m->wire.given;
+}
+
+void machine_wire_give(struct machine *m, uint64_t round)
+{
+    if (is_taken(m)) {
+        wire_slots_forget(&m->wire.slots, round);
+        give_back(m);
+    }
+    m->wire.given = round;
+    atomic_store(&m->wire.applied, 0);
+}
+
+void machine_wire_release(struct machine *m)
+{
+    if (is_taken(m)) {
+        wire_slots_release(&m->wire.slots);
+        give_back(m);
+    }
 }
 
 /* What was made of this slot's hash is void, and what is being made. */

@@ -33,6 +33,7 @@ import install_tests  # noqa: E402, F401
 import join_tests  # noqa: E402, F401
 import lease_tests  # noqa: E402, F401
 import loop_tests  # noqa: E402, F401
+import memory_tests  # noqa: E402, F401
 import method_tests  # noqa: E402, F401
 import metrics_tests  # noqa: E402, F401
 import mistake_tests  # noqa: E402, F401

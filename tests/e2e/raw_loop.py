@@ -2,11 +2,12 @@
 """raw_loop.py - a training loop of its own, from the text of trainer_msg.h.
 
 use: raw_loop.py STATE [--goal G] [--nan-after N] [--hang-after N]
-                       [--step-s S] [--read]
+                       [--step-s S] [--read] [--still]
 
 It speaks the packets by itself, without libloco, and so checks what
 proto/trainer_msg.h says. "Training" moves each parameter a tenth of the way to
-the goal G. What happens is one JSON object a line on stdout. Exit code 0: the
+the goal G; with --still nothing moves, and the loop needs no memory of its own
+for a large model. What happens is one JSON object a line on stdout. Exit code 0: the
 daemon said STOP with code 0.
 """
 import argparse
@@ -184,7 +185,8 @@ class Loop:
 
     def give(self):
         first, end = self.theta()
-        self.map[first:end] = self.params.tobytes()
+        if not self.a.still:
+            self.map[first:end] = self.params.tobytes()
         self.send(GIVEN)
 
     def on(self, kind, fields):
@@ -194,6 +196,8 @@ class Loop:
             self.give()
         elif kind == TAKE:
             first, end = self.theta()
+            if self.a.still:
+                end = first + 4
             self.params = array.array("f", self.map[first:end])
             tell(take=fields[0], reset=fields[1], first=self.params[0],
                  last=self.params[-1])
@@ -214,6 +218,7 @@ def main():
     parser.add_argument("--hang-after", type=int, default=0)
     parser.add_argument("--step-s", type=float, default=0.0)
     parser.add_argument("--read", action="store_true")
+    parser.add_argument("--still", action="store_true")
     loop = Loop(parser.parse_args())
     while True:
         loop.on(*loop.receive())

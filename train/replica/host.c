@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #define CACHE_LINE ((size_t)64)
+#define LARGE      ((size_t)1 << 20)
 
 static size_t whole_pages(size_t bytes)
 {
@@ -39,7 +40,7 @@ float *replica_take_vector(struct replica *r, uint64_t n)
     size_t bytes = (size_t)n * sizeof(float);
     struct replica_memory *v = &r->vectors[r->n_vectors++];
 
-    v->bytes = r->opt.device == NULL ? 0 : bytes;
+    v->bytes = r->opt.device != NULL || bytes >= LARGE ? bytes : 0;
     v->x = v->bytes > 0 ? take_pages(bytes) : take_lines(bytes);
     return v->x;
 }

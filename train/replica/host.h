@@ -1,12 +1,12 @@
 /* host.h - a replica's vectors in this process; the inside of
  * replica.h. Only replica*.c include this file.
  *
- * On a processor they are calloc's. Beside a GPU they are pages of their own,
- * so that those which travel to and from it in each outer step can be
- * *registered* (kernels/plugin.h): the GPU then reads and writes them itself.
- * Where that is refused (no support, a limit, more than half of the machine's
- * memory) the copies go through pinned memory as before; nothing else changes,
- * and no bit does.
+ * Large ones are pages of their own, which take memory when they are written
+ * first. Beside a GPU all are, so that those which travel to and from it in
+ * each outer step can be *registered* (kernels/plugin.h): the GPU then reads
+ * and writes them itself. Where that is refused (no support, a limit, more than
+ * half of the machine's memory) the copies go through pinned memory as before;
+ * nothing else changes, and no bit does.
  *
  * What travels: with the outer step on the GPU (replica/outer.h) the
  * contribution and the state's anchor and momentum, old and new; else what the

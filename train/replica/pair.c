@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "train/replica/device.h"
+#include "train/replica/state.h"
 #include "train/sync/finite.h"
 #include "train/sync/pair_mean.h"
 
@@ -16,12 +17,10 @@ static void begin(struct replica *r)
     r->tokens_pending = r->packed_tokens = 0;
 }
 
-int replica_apply_pair(struct replica *r,
-                       uint64_t round,
-                       const uint8_t *wire,
-                       bool first)
+/* The new anchor and momentum, beside the old ones. */
+static int make(struct replica *r, const uint8_t *wire, bool first)
 {
-    struct engine *e = &r->engine;
+    const struct engine *e = &r->engine;
     const struct pair_mean partner = {r->opt.codec, wire, first};
     const struct outer_state in = {r->phi, r->m};
     /* Free between two inner steps. */
@@ -29,12 +28,30 @@ int replica_apply_pair(struct replica *r,
     int rv = pair_mean_apply(&partner, &r->opt.method.rule, &made, &in,
                              r->contribution, r->n);
 
+    if (rv == 0) {
+        memcpy(e->theta, made.phi, r->n * sizeof(float));
+    }
+    if (rv == 0 && !r->makes_beside) {
+        memcpy(r->phi, made.phi, r->n * sizeof(float));
+        memcpy(r->m, made.m, r->n * sizeof(float));
+    }
+    return rv;
+}
+
+int replica_apply_pair(struct replica *r,
+                       uint64_t round,
+                       const uint8_t *wire,
+                       bool first)
+{
+    int rv = r->makes_beside ? replica_begin_next(r) : 0;
+
+    rv = rv != 0 ? rv : make(r, wire, first);
+    if (r->makes_beside) {
+        replica_end_next(r, rv == 0);
+    }
     if (rv != 0) {
         return rv;
     }
-    memcpy(e->theta, made.phi, r->n * sizeof(float));
-    memcpy(r->phi, made.phi, r->n * sizeof(float));
-    memcpy(r->m, made.m, r->n * sizeof(float));
     replica_put_theta(r);
     r->round = round;
     begin(r);
@@ -71,6 +88,7 @@ int replica_mix(struct replica *r, const float *state, double share)
     int rv = can_mix(r->phi, state, (float)share, r->n);
 
     rv = rv != 0 ? rv : can_mix(r->m, state + r->n, (float)share, r->n);
+    rv = rv != 0 ? rv : replica_own_state(r, true);
     if (rv != 0) {
         return rv;
     }

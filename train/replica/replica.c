@@ -2,6 +2,7 @@
  * comes from other peers: replica/sync.c. */
 #include "train/replica/device.h"
 #include "train/replica/host.h"
+#include "train/replica/state.h"
 #include "train/replica/trainers.h"
 
 #include <math.h>
@@ -12,20 +13,44 @@
 #include "proto/base/errmsg.h"
 #include "train/replica/eval.h"
 
-/* Vectors of n elements, beside `work` and those of the longest round. */
-static size_t vector_count(const struct method *m, size_t work)
+/* Of the engine, beside what the state has. */
+static unsigned needs_beside(const struct method *m)
 {
-    size_t count = work + engine_count(engine_needs(m));
-
-    count += m->trainers > 1 ? m->trainers - 1 : 0; /* their anchors */
-    return count + (m->period_u > 0) + (m->period_v > 0);
+    return engine_needs(m) & ~(unsigned)(ENGINE_PHI | ENGINE_M | ENGINE_SUM);
 }
 
-size_t replica_vector_bytes(const struct method *m, uint64_t n, uint64_t n_wire)
+/* Where another process makes the steps there is no gradient: elements of the
+ * memory in which the rule makes a momentum of fragments. */
+static uint64_t
+momentum_room(const struct replica_options *opt, uint64_t n, uint64_t n_wire)
 {
-    size_t work = 4; /* theta, gradient, u, v */
+    const struct method *m = &opt->method;
 
-    return (size_t)(vector_count(m, work) * n + 2 * n_wire) * sizeof(float);
+    if (m->gradients || m->trainers > 0) {
+        return n;
+    }
+    if (replica_makes_beside(opt, n, n_wire) || m->group == METHOD_QUORUM ||
+        !method_has_momentum(m)) {
+        return 0;
+    }
+    return n_wire < n ? n_wire : n;
+}
+
+/* Of all vectors in this process, one state among them. */
+static uint64_t
+vector_elements(const struct replica_options *opt, uint64_t n, uint64_t n_wire)
+{
+    const struct method *m = &opt->method;
+    uint64_t work = 4 * n; /* theta, gradient, u, v */
+    uint64_t state = m->gradients ? 0 : replica_state_elements(m, n);
+
+    if (opt->device != NULL) { /* the rest lies on the GPU */
+        work = replica_mirrors(m) * n;
+    } else if (opt->shared) {
+        work = n + momentum_room(opt, n, n_wire);
+    }
+    return work + engine_count(needs_beside(m)) * n + state +
+           (replica_makes_beside(opt, n, n_wire) ? 1 : 2) * n_wire;
 }
 
 size_t replica_bytes(const struct replica_options *opt)
@@ -33,23 +58,20 @@ size_t replica_bytes(const struct replica_options *opt)
     struct backend be;
     struct layout layout;
     const struct llama_room room = replica_room(opt, opt->micro_batch);
-    size_t n = (size_t)room.part.numel, wire = n, work;
+    uint64_t n = (uint64_t)room.part.numel, wire = n;
+    size_t vectors;
 
     if (layout_open_part(&layout, &opt->method, &opt->model, &room.part,
                          opt->codec->block, NULL) == 0) {
-        wire = (size_t)layout_most(&layout);
+        wire = layout_most(&layout);
     }
     layout_close(&layout);
+    vectors = (size_t)vector_elements(opt, n, wire) * sizeof(float);
     if (opt->device != NULL || opt->shared) {
-        work = opt->device != NULL /* the rest lies on the GPU */
-                   ? replica_mirrors(&opt->method)
-                   : 1 + (size_t)replica_mirrors_grad(&opt->method);
-        return (vector_count(&opt->method, work) * n + 2 * wire) *
-               sizeof(float);
+        return vectors;
     }
     backend_cpu_ref(&be);
-    return replica_vector_bytes(&opt->method, n, wire) +
-           llama_room_bytes(&opt->model, &be, &room) +
+    return vectors + llama_room_bytes(&opt->model, &be, &room) +
            optimizer_scratch_bytes(&opt->optimizer, &opt->model, &room.part,
                                    opt->threads);
 }
@@ -74,20 +96,17 @@ static void take_mirrors(struct replica *r)
  * has other parts, which would still be read from there. */
 static bool exchanges(const struct replica *r)
 {
-    return r->opt.method.trainers == 0 && r->n_wire == r->n;
+    return r->makes_beside || (r->room == NULL && r->opt.method.trainers == 0 &&
+                               r->n_wire == r->n);
 }
 
-static int take_vectors(struct replica *r)
+/* Of the engine and the state; what a room has is not taken again. */
+static void take_state(struct replica *r, bool in_room)
 {
     const struct method *m = &r->opt.method;
-    unsigned needs = engine_needs(m);
+    unsigned needs = in_room ? needs_beside(m) : engine_needs(m);
     float **slots[ENGINE_VECTORS];
 
-    if (r->opt.device != NULL) {
-        take_mirrors(r);
-    } else if (!r->opt.shared || replica_mirrors_grad(m)) {
-        r->engine.grad = r->engine.next_m = replica_take_vector(r, r->n);
-    }
     engine_slots(&r->engine, slots);
     for (unsigned i = 0; i < ENGINE_VECTORS; i++) {
         uint64_t all =
@@ -97,19 +116,38 @@ static int take_vectors(struct replica *r)
             *slots[i] = replica_take_vector(r, all * r->n);
         }
     }
-    r->engine.exchanges = exchanges(r);
-    r->phi = r->engine.phi;
-    r->m = r->engine.m;
-    r->state_u = m->period_u > 0 ? replica_take_vector(r, r->n) : NULL;
-    r->state_v = m->period_v > 0 ? replica_take_vector(r, r->n) : NULL;
-    r->contribution = replica_take_vector(r, r->n_wire);
-    r->average = r->engine.next_phi = replica_take_vector(r, r->n_wire);
-    for (unsigned i = 0; i < r->n_vectors; i++) {
-        if (r->vectors[i].x == NULL) {
-            return LOCO_ENOMEM;
-        }
+    if (!in_room) {
+        r->phi = r->engine.phi;
+        r->m = r->engine.m;
+        r->state_u = m->period_u > 0 ? replica_take_vector(r, r->n) : NULL;
+        r->state_v = m->period_v > 0 ? replica_take_vector(r, r->n) : NULL;
     }
-    return 0;
+}
+
+static int take_vectors(struct replica *r)
+{
+    struct engine *e = &r->engine;
+    uint64_t grad =
+        r->opt.shared ? momentum_room(&r->opt, r->n, r->n_wire) : r->n;
+    int rv;
+
+    r->makes_beside = replica_makes_beside(&r->opt, r->n, r->n_wire);
+    if (r->opt.device != NULL) {
+        take_mirrors(r);
+    } else if (grad > 0) {
+        e->grad = replica_take_vector(r, grad);
+        e->next_m = r->makes_beside ? NULL : e->grad;
+    }
+    take_state(r, replica_take_room(r, &rv));
+    e->exchanges = exchanges(r);
+    r->contribution = replica_take_vector(r, r->n_wire);
+    if (!r->makes_beside) {
+        r->average = e->next_phi = replica_take_vector(r, r->n_wire);
+    }
+    for (unsigned i = 0; i < r->n_vectors; i++) {
+        rv = r->vectors[i].x == NULL ? LOCO_ENOMEM : rv;
+    }
+    return rv;
 }
 
 static int take_memory(struct replica *r)
@@ -198,6 +236,7 @@ void replica_close(struct replica *r)
     free(r->targets);
     free(r->tokens);
     replica_free_vectors(r);
+    replica_free_rooms(r);
     memset(r, 0, sizeof *r);
 }
 

@@ -36,15 +36,17 @@
  * a joiner neither warms up again nor repeats another's data. Adam's count of
  * steps follows the run where moments are shared, else the peer.
  *
- * Memory: theta, u, v, grad, the anchors and the state as the method needs
- * them, two vectors of the longest round (replica_bytes), and the workspace of
- * llama.h. With a GPU theta, u, v, grad and the workspace lie there, and copies
- * of theta and what else the method reads in this process (replica/device.h);
- * the anchors and the state are here, so that a GPU that fails takes nothing
- * with it but the steps since the last commit (replica_recover); with room for
- * copies of phi and m the outer step is made there (replica/outer.h). Where the
- * GPU's memory does not hold a micro-batch, half of it is tried, down to one
- * sequence; the batch stays what it is.
+ * Memory: theta, u, v, grad, the state and what else the method needs, one or
+ * two vectors of the longest round (replica_bytes), and the workspace of
+ * llama.h. On a processor the state is a *room* that others may hold
+ * (replica/state.h), and a commit makes the next one in another. With a GPU
+ * theta, u, v, grad and the workspace lie there, and copies of theta and what
+ * else the method reads in this process (replica/device.h); the anchors and the
+ * state are here, so that a GPU that fails takes nothing with it but the steps
+ * since the last commit (replica_recover); with room for copies of phi and m
+ * the outer step is made there (replica/outer.h). Where the GPU's memory does
+ * not hold a micro-batch, half of it is tried, down to one sequence; the batch
+ * stays what it is.
  *
  * A replica of one stage of a pipeline is the same for a slice of the model
  * (`part`, llama_part.h): theta, phi, moments, contributions and states are of
@@ -80,6 +82,7 @@
 #include "train/model/schedule.h"
 #include "train/replica/eval.h"
 #include "train/replica/layout.h"
+#include "train/replica/state_room.h"
 #include "train/sync/codec/codec.h"
 
 struct replica_options {
@@ -166,22 +169,27 @@ struct replica_outer {
 /* One vector of this process, and what must be given back. */
 struct replica_memory {
     float *x;
-    size_t bytes; /* of pages of its own, beside a GPU; 0: malloc's */
+    size_t bytes; /* of pages of its own; 0: malloc's */
 };
 
 struct replica {
     struct replica_options opt;
     struct layout layout;
-    struct engine engine;          /* its vectors are those here */
-    uint64_t n;                    /* parameters, of its part */
-    uint64_t n_wire;               /* elements of the longest round */
-    float *theta, *grad;           /* (n), in the backend's memory; without a
-                                    * GPU grad is the engine's */
-    float *phi;                    /* (n); DDP: the engine's theta */
-    float *m;                      /* (n); NULL where the method has none */
-    float *state_u, *state_v;      /* (n) of the state; NULL: not in it */
-    float *contribution, *average; /* (n_wire) */
-    float *spare;                  /* (n) DDP beside a GPU */
+    struct engine engine;     /* its vectors are those here */
+    uint64_t n;               /* parameters, of its part */
+    uint64_t n_wire;          /* elements of the longest round */
+    float *theta, *grad;      /* (n), in the backend's memory; without a
+                               * GPU grad is the engine's */
+    float *phi;               /* (n); DDP: the engine's theta */
+    float *m;                 /* (n); NULL where the method has none */
+    float *state_u, *state_v; /* (n) of the state; NULL: not in it */
+    float *contribution;      /* (n_wire) */
+    float *average; /* (n_wire); NULL: the mean is never decoded whole */
+    /* Of the state (replica/state.h); NULL: the vectors are the replica's. And
+     * where the next one will be; NULL: none is taken yet. */
+    struct state_room *room, *next;
+    bool makes_beside;    /* a commit makes the state in `next` */
+    float *spare;         /* (n) DDP beside a GPU */
     bool mirrored;        /* the engine has copies: opened with a GPU */
     bool stale;           /* theta, u, v moved since they were made */
     uint32_t micro_batch; /* in use */
@@ -232,11 +240,6 @@ struct replica_names {
 };
 void replica_state_names(const struct method *m, struct replica_names *out);
 
-/* Bytes of the vectors that replica_open would take, with rounds of up to
- * n_wire elements. */
-size_t
-replica_vector_bytes(const struct method *m, uint64_t n, uint64_t n_wire);
-
 /* Bytes that replica_open would take, for a plan before it is done. */
 size_t replica_bytes(const struct replica_options *opt);
 
@@ -268,6 +271,15 @@ int replica_init(struct replica *r);
  * call that changes them. */
 size_t replica_state(const struct replica *r,
                      struct replica_vector out[REPLICA_STATE_MAX]);
+
+/* The same as one vector of replica_state_elements(), which stays as it is as
+ * long as somebody holds it: state_room_drop() it. NULL: this replica's state
+ * lies in vectors of its own (replica/state.h). */
+struct state_room *replica_hold_state(struct replica *r);
+
+/* Memory for a state to come, which the caller held; NULL is allowed. Without
+ * it, or where somebody else holds it too, the replica takes new memory. */
+void replica_offer_room(struct replica *r, struct state_room *m);
 
 /* The inner optimizer begins anew; moments of the state are those of the state.
  */
@@ -340,6 +352,12 @@ uint64_t replica_beside(const struct replica *r);
 
 /* The contribution to round + 1. LOCO_ENUMERIC when training has diverged. */
 int replica_pack(struct replica *r);
+
+/* The same piece by piece, where a contribution is a displacement of all
+ * elements and is kept elsewhere: replica.contribution is not written. Read all
+ * of the source before anything else. */
+bool replica_packs_pieces(const struct replica_options *opt);
+struct engine_source replica_pack_pieces(struct replica *r);
 
 /* Elements of the contribution to round + 1. */
 uint64_t replica_elements(const struct replica *r);

@@ -6,6 +6,7 @@
 #include "proto/base/err.h"
 #include "train/replica/device.h"
 #include "train/replica/outer.h"
+#include "train/replica/state.h"
 #include "train/replica/trainers.h"
 #include "train/sync/finite.h"
 
@@ -233,8 +234,11 @@ static void reset_moments(struct replica *r)
 
 int replica_init(struct replica *r)
 {
-    int rv = 0;
+    int rv = replica_own_state(r, false);
 
+    if (rv != 0) {
+        return rv;
+    }
     if (r->opt.init != NULL) {
         rv = r->opt.init(r->opt.init_self, r->engine.theta);
     } else {
@@ -330,8 +334,8 @@ int replica_load(struct replica *r,
     const struct method *m = &r->opt.method;
     struct replica_vector to[REPLICA_STATE_MAX];
     uint64_t n = replica_state_elements(m, r->n);
-    size_t count = replica_state(r, to);
-    int rv = 0;
+    size_t count;
+    int rv;
 
     if (replica_shares_sum(m) && !take_arrivals(r, state + n - N_ARRIVALS)) {
         return LOCO_EPROTO;
@@ -345,6 +349,11 @@ int replica_load(struct replica *r,
         return LOCO_EPROTO;
     }
     rebase = rebase && !m->gradients;
+    rv = replica_own_state(r, true);
+    if (rv != 0) {
+        return rv;
+    }
+    count = replica_state(r, to);
     if (m->trainers > 0) {
         rv = rebase ? replica_trainers_lift(r) : 0;
     } else if (rebase && !has_tasks(r)) {
@@ -487,6 +496,13 @@ int replica_recover(struct replica *r, bool device, char *errmsg)
 
 /* ---- rounds ------------------------------------------------------------ */
 
+static void packed(struct replica *r)
+{
+    r->packed = true;
+    r->packed_since = r->since;
+    r->packed_tokens = r->tokens_pending;
+}
+
 int replica_pack(struct replica *r)
 {
     int rv;
@@ -495,10 +511,30 @@ int replica_pack(struct replica *r)
         return LOCO_EDEVICE;
     }
     rv = pack(r);
-    r->packed = true;
-    r->packed_since = r->since;
-    r->packed_tokens = r->tokens_pending;
+    packed(r);
     return rv;
+}
+
+bool replica_packs_pieces(const struct replica_options *opt)
+{
+    const struct method *m = &opt->method;
+
+    return opt->device == NULL && m->group == METHOD_ALL && !m->gradients &&
+           m->fragments <= 1 && m->overlap == 0 && m->period_u == 0 &&
+           m->period_v == 0;
+}
+
+static int bring_displacement(void *self, uint64_t at, uint64_t n, float *out)
+{
+    const struct replica *r = self;
+
+    return rule_displacement(out, r->phi + at, r->engine.theta + at, n);
+}
+
+struct engine_source replica_pack_pieces(struct replica *r)
+{
+    packed(r);
+    return (struct engine_source){bring_displacement, r};
 }
 
 /* Of the parts that are taken over as they are; those that go through a rule
@@ -543,6 +579,9 @@ void replica_exchanged(struct replica *r)
 {
     struct engine *e = &r->engine;
 
+    if (r->makes_beside) {
+        return; /* replica_end_next() */
+    }
     r->phi = e->phi;
     r->average = e->next_phi;
     if (e->m != NULL) {
@@ -573,8 +612,11 @@ static int apply_part(struct replica *r,
                       const struct replica_commit *c,
                       bool decoded)
 {
-    const struct engine_average a = {r->average + p->at, c->share,
-                                     c->arrivals > 0 ? c->arrivals : 1};
+    const struct engine_average a = {
+        decoded ? r->average + p->at : NULL,
+        c->share,
+        c->arrivals > 0 ? c->arrivals : 1,
+    };
     struct wire_mean mean = {r->opt.codec, c->wire};
     const struct engine_source source = {bring, &mean};
     struct engine *e = &r->engine;
@@ -625,19 +667,17 @@ static void follow_members(struct replica *r, uint32_t members)
     note_arrivals(r);
 }
 
-/* The average's and, between two steps, the gradient's memory take the new
- * anchor and momentum until everything is known to be finite. Only the first
- * part, parameters or a gradient, can fail. */
-static int take_parts(struct replica *r, const struct replica_commit *c)
+/* Another room or, in place, the memory of the average and of the gradient
+ * take the new anchor and momentum until everything is known to be finite. Only
+ * the first part, parameters or a gradient, can fail. */
+static int take_parts(struct replica *r,
+                      const struct layout_part *parts,
+                      size_t n,
+                      const struct replica_commit *c)
 {
-    struct layout_part parts[METHOD_STREAMS_MAX];
-    size_t n = layout_parts(&r->layout, c->round, parts);
     bool decoded;
     int rv;
 
-    if (r->outer.on) {
-        return replica_outer_commit(r, &parts[0], c);
-    }
     decoded = n != 1 || r->opt.method.trainers > 0 ||
               !engine_streams_mean(&r->engine, parts[0].s, &parts[0].turn);
     rv = decoded ? r->opt.codec->decode(r->average, c->wire,
@@ -654,9 +694,28 @@ static int take_parts(struct replica *r, const struct replica_commit *c)
     return rv;
 }
 
+static int take_average(struct replica *r, const struct replica_commit *c)
+{
+    struct layout_part parts[METHOD_STREAMS_MAX];
+    size_t n = layout_parts(&r->layout, c->round, parts);
+    int rv;
+
+    if (r->outer.on) {
+        return replica_outer_commit(r, &parts[0], c);
+    }
+    if (!r->makes_beside) {
+        rv = replica_own_state(r, true);
+        return rv != 0 ? rv : take_parts(r, parts, n, c);
+    }
+    rv = replica_begin_next(r);
+    rv = rv != 0 ? rv : take_parts(r, parts, n, c);
+    replica_end_next(r, rv == 0);
+    return rv;
+}
+
 int replica_commit(struct replica *r, const struct replica_commit *c)
 {
-    int rv = take_parts(r, c);
+    int rv = take_average(r, c);
 
     if (rv != 0) {
         return rv;

@@ -134,6 +134,42 @@ static void an_attempt_that_inherits_nothing_is_refused(void **state)
     assert_null(wire_slots_find(&w, WIRE_RING, 5));
 }
 
+static void what_is_over_is_free_and_used_last(void **state)
+{
+    struct wire_slots w = {.sparing = true};
+    struct wire_slot *failed = begin(&w, 5), *read = begin(&w, 6);
+    struct wire_slot *commit = begin(&w, 7), *next;
+
+    (void)state;
+    read->pins = 1;
+    wire_slots_hashed(&w, commit);
+    assert_ptr_equal(wire_slots_apply(&w, WIRE_RING, 7), commit);
+    wire_slots_forget(&w, 7);
+    assert_int_equal(failed->use, WIRE_FREE);
+    assert_int_equal(read->use, WIRE_RING);
+    assert_int_equal(commit->use, WIRE_REDUCED);
+    wire_slots_release(&w); /* no file has it */
+    assert_ptr_equal(wire_slots_find(&w, WIRE_REDUCED, 7), commit);
+    commit->saved = true;
+    commit->pins = 1;
+    wire_slots_release(&w);
+    assert_int_equal(commit->use, WIRE_REDUCED);
+    commit->pins = 0;
+    wire_slots_release(&w);
+    assert_int_equal(commit->use, WIRE_FREE);
+    /* One that was never used, then those that were used longest ago. */
+    next = begin(&w, 8);
+    assert_true(next != failed && next != read && next != commit);
+    assert_ptr_equal(begin(&w, 9), failed);
+    assert_ptr_equal(begin(&w, 10), commit);
+    wire_slots_hashed(&w, commit);
+    assert_ptr_equal(wire_slots_apply(&w, WIRE_RING, 10), commit);
+    assert_false(commit->saved); /* that was another vector */
+    wire_slots_forget(&w, 9);
+    assert_int_equal(next->use, WIRE_FREE);
+    assert_int_equal(failed->use, WIRE_RING); /* of the round itself */
+}
+
 /* The state that is given back when another one comes; which, by its round. */
 static uint64_t push(struct kept *k, int *rounds, uint64_t round, uint64_t now)
 {
@@ -171,6 +207,26 @@ static void a_state_that_is_fetched_stays_until_nobody_asks(void **state)
     assert_ptr_equal(kept_pop(&k), &rounds[6]);
     assert_ptr_equal(kept_pop(&k), &rounds[5]);
     assert_null(kept_pop(&k));
+}
+
+static void the_oldest_state_leaves_before_the_next_one_comes(void **state)
+{
+    int rounds[16];
+    struct kept k = {.pinned = {.state = NULL}};
+
+    (void)state;
+    assert_int_equal(push(&k, rounds, 1, 1), 0);
+    assert_null(kept_leave(&k, 2, 100)); /* the only one stays */
+    assert_int_equal(push(&k, rounds, 2, 2), 0);
+    kept_find(&k, 1, 0)->asked_ms = 3;
+    assert_null(kept_leave(&k, 102, 100)); /* somebody fetches it */
+    assert_non_null(kept_find(&k, 1, 0));
+    assert_ptr_equal(kept_leave(&k, 103, 100), &rounds[1]);
+    assert_null(kept_find(&k, 1, 0));
+    assert_non_null(kept_find(&k, 2, 0));
+    assert_null(kept_leave(&k, 103, 100));
+    assert_int_equal(push(&k, rounds, 3, 104), 0);
+    assert_non_null(kept_find(&k, 2, 0));
 }
 
 static void a_piece_is_checked_by_the_list_of_its_object(void **state)
@@ -304,7 +360,9 @@ int main(void)
         cmocka_unit_test(the_attempt_hashed_last_is_applied),
         cmocka_unit_test(what_is_put_off_is_done_when_its_time_has_come),
         cmocka_unit_test(an_attempt_that_inherits_nothing_is_refused),
+        cmocka_unit_test(what_is_over_is_free_and_used_last),
         cmocka_unit_test(a_state_that_is_fetched_stays_until_nobody_asks),
+        cmocka_unit_test(the_oldest_state_leaves_before_the_next_one_comes),
         cmocka_unit_test(a_piece_is_checked_by_the_list_of_its_object),
         cmocka_unit_test(what_rounding_took_is_kept),
         cmocka_unit_test(both_peers_of_a_pair_make_one_hash),

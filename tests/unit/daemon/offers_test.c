@@ -81,6 +81,52 @@ static void each_piece_is_what_its_maker_announced(void **state)
     assert_true(pieces > CODEC_COUNT * 50);
 }
 
+static int bring_own(void *self, uint64_t at, uint64_t n, float *out)
+{
+    const float *own = self;
+
+    memcpy(out, own + at, n * sizeof *out);
+    return 0;
+}
+
+static int bring_error(void *self, uint64_t at, uint64_t n, float *out)
+{
+    uint64_t *left = self;
+
+    (void)at;
+    memset(out, 0, n * sizeof *out);
+    return (*left)-- > 0 ? 0 : LOCO_ENUMERIC;
+}
+
+/* A vector that nobody has as a whole is announced window by window. */
+static void windows_make_the_offer_of_the_whole(void **state)
+{
+    (void)state;
+    for (unsigned id = 0; id < CODEC_COUNT; id++) {
+        struct offer_cut cut = announced_cut(id, 3 * ENGINE_WINDOW + 13);
+        struct engine_source source = {bring_own, NULL};
+        struct announced a;
+        struct offer o;
+        uint64_t left = 2;
+
+        announced_open(&a, &cut, 3, 17);
+        source.self = a.own;
+        assert_int_equal(offer_make_from(&o, &cut, &source), 0);
+        assert_memory_equal(o.bytes, a.offer.bytes,
+                            cut.codec->bytes(cut.elements));
+        assert_true(hash32_eq(offer_root(&o), offer_root(&a.offer)));
+        assert_ptr_equal(offer_at(&o, &cut, 0, cut.elements), o.bytes);
+        assert_null(offer_at(&o, &cut, 0, cut.elements + 1));
+        assert_null(offer_at(&o, &cut, 1, cut.block));
+        assert_null(offer_at(&o, &cut, cut.block, UINT64_MAX));
+        offer_free(&o);
+        source = (struct engine_source){bring_error, &left};
+        assert_int_equal(offer_make_from(&o, &cut, &source), LOCO_ENUMERIC);
+        assert_null(o.bytes);
+        announced_close(&a);
+    }
+}
+
 static void another_maker_round_or_place_is_refused(void **state)
 {
     (void)state;
@@ -343,6 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_piece_is_what_its_maker_announced),
+        cmocka_unit_test(windows_make_the_offer_of_the_whole),
         cmocka_unit_test(another_maker_round_or_place_is_refused),
         cmocka_unit_test(another_byte_of_a_piece_or_of_its_proof_is_refused),
         cmocka_unit_test(what_is_not_of_the_vector_has_no_proof),

@@ -173,11 +173,40 @@ static void many_threads_make_the_same(void **state)
     }
 }
 
-/* The memory of one that nobody needs is that of the next, where it fits; of
- * what it said nothing is left. */
-static void memory_is_used_again(void **state)
+/* Nobody copies a state that lies in a room. */
+static void a_room_is_held(void **state)
 {
     struct replica_options opt = options("diloco");
+    struct state_room *room;
+    struct snapshot *s;
+    struct replica r;
+    char errmsg[ERRMSG_SIZE];
+
+    (void)state;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    assert_int_equal(replica_init(&r), 0);
+    s = snapshot_make(&r, NULL);
+    assert_non_null(s);
+    assert_ptr_equal(s->state, r.phi);
+    assert_true(state_room_is_shared(r.room));
+    snapshot_free(s);
+    assert_false(state_room_is_shared(r.room));
+    s = snapshot_make(&r, NULL);
+    replica_close(&r);
+    assert_true(s->state[0] == s->state[0]); /* it outlives the replica */
+    room = snapshot_take_room(s);
+    assert_non_null(room);
+    assert_null(snapshot_take_room(s));
+    assert_null(snapshot_take_room(NULL));
+    snapshot_free(s);
+    state_room_drop(room);
+}
+
+/* The memory of a copy that nobody needs is that of the next one, where it
+ * fits; of what it said nothing is left. */
+static void memory_is_used_again(void **state)
+{
+    struct replica_options opt = options("ddp");
     struct hash32 params, rest, want_params, want_rest;
     struct snapshot *s, *other;
     struct replica r, small;
@@ -222,6 +251,7 @@ int main(void)
         cmocka_unit_test(parameters_alone_are_a_state),
         cmocka_unit_test(the_sample_is_of_the_bytes_that_are_served),
         cmocka_unit_test(many_threads_make_the_same),
+        cmocka_unit_test(a_room_is_held),
         cmocka_unit_test(memory_is_used_again),
     };
 

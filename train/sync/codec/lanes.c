@@ -2,6 +2,7 @@
 #include "train/sync/codec/lanes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/base/err.h"
 
@@ -71,7 +72,14 @@ static int encode_own(struct lanes *l, struct lanes_sum *s)
 {
     struct codec_op op = {
         .own = s->own, .n = s->n, .scale = 1, .next = s->next};
-    int rv = l->codec->encode_op(lanes_at(l, s->lane, s->slot), &op);
+    uint8_t *to = lanes_at(l, s->lane, s->slot);
+    int rv = 0;
+
+    if (s->encoded != NULL) {
+        memcpy(to, s->encoded, l->codec->bytes(s->n));
+    } else {
+        rv = l->codec->encode_op(to, &op);
+    }
 
     if (rv == 0) {
         lanes_keep(l, s->attempt, s->lane, s->slot, s->n, s->scale);

@@ -39,8 +39,10 @@ struct lanes_sum {
     uint32_t lane, slot; /* own lane */
     uint32_t n;          /* elements */
     const float *own;
-    float scale; /* of the own contribution */
-    float clip;  /* codec.h; 0: none */
+    const uint8_t *encoded; /* the same, encoded already; or NULL: no `next` is
+                               made of it */
+    float scale;            /* of the own contribution */
+    float clip;             /* codec.h; 0: none */
     bool centred;
     uint8_t *dst;
     float *next;   /* (n) what rounding took from the own contribution,
