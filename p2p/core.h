@@ -62,8 +62,10 @@
  *   - while segments of STREAM_RING wait and bytes of them move, in a part of
  *     one too, MOVED says so about every second. A shell may leave it out where
  *     no segment takes that long;
- *   - SAVE is a barrier for speech: a SEND that follows it in the same `out`
- *     goes out only when the bytes are on disk. If that fails these SENDs are
+ *   - SAVE is a barrier for speech: a SEND or HANG_UP that follows it, in the
+ *     same `out` or a later one, goes out only when the bytes are on disk, in
+ *     order; only messages that bind nobody (frame_rule) may overtake. The
+ *     core is stepped meanwhile. If it fails the SENDs that waited are
  *     discarded, everything else is executed, and SAVE_FAILED is reported.
  */
 #ifndef LOCO_P2P_CORE_H

@@ -36,6 +36,7 @@ struct frame_rule {
     uint32_t bytes_max; /* longest payload */
     enum frame_delivery delivery;
     uint8_t flags_allowed; /* bits that may be set */
+    bool unbound;          /* rests on nothing that its sender must remember */
 };
 
 struct frame_header {

@@ -619,6 +619,7 @@ void message_frame_rules(struct frame_rule rules[MESSAGE_TYPES_MAX])
                 (uint32_t)(max < FRAME_CONTROL_MAX ? max : FRAME_CONTROL_MAX);
         }
     }
+    rules[MESSAGE_PULSE].unbound = true; /* the sign of life, no more */
 }
 
 const char *message_name(uint16_t type)

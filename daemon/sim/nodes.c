@@ -762,7 +762,8 @@ static void check_map(struct sim *s)
     }
 }
 
-/* With one victim it alone can be known to be why an attempt failed. (What it
+/* With one victim it alone can be known to be why an attempt failed, or who has
+ * a slow disk. (What it
  * says itself of the others after a freeze is another matter.) */
 static void check_blame(struct sim *s)
 {
@@ -780,7 +781,8 @@ static void check_blame(struct sim *s)
             const struct peer_id *who = &a->member[a->culprit].id;
 
             if (a->guilt >= TIMELINE_LEFT && !id_eq(who, victim) &&
-                !id_eq(who, too)) {
+                !id_eq(who, too) &&
+                !world_disk_is_slow(s->world, world_find(s->world, who))) {
                 check_fail(s->check,
                            "T: peer %u blames peer %u for round %" PRIu64, q,
                            world_find(s->world, who), a->round);

@@ -29,6 +29,20 @@ static void setup_restart(struct sim *s)
     s->restart_after_ms = sim_draw(s, lo, hi);
 }
 
+/* The disks of about half of all take their time for what was promised: a
+ * ballot of 2 s has a promise and a signature in its way. */
+static void setup_slow_disks(struct sim *s)
+{
+    uint32_t most_ms = (uint32_t)sim_draw(s, 10, 1500);
+
+    setup_restart(s);
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (sim_draw(s, 0, 1) == 1) {
+            world_slow_disk(s->world, i, most_ms);
+        }
+    }
+}
+
 static void setup_freeze(struct sim *s)
 {
     s->freeze_ms = 20000;
@@ -629,6 +643,9 @@ const struct scenario scenarios[] = {
      options_victim, setup_freeze, true},
     {"restart", "one peer dies and comes back with its disk", 4, 12,
      options_victim, setup_restart, true},
+    {"slow-disks",
+     "disks take seconds for promises; one peer dies and comes back", 4, 12,
+     options_victim, setup_slow_disks, true},
     {"overlap",
      "as restart, but each round carries a third of the model while training "
      "goes on",

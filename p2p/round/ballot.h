@@ -142,6 +142,7 @@ struct ballot {
 
     enum ballot_want want;
     uint64_t try_at_ms, next_ballot, doubt_since_ms;
+    uint64_t slow; /* owners (bits) whose ballot had its time, and no view */
     struct ballot_founding founding; /* ours */
     struct ballot_joiner joiners[BALLOT_JOINERS_MAX];
     struct ballot_ousted ousted[BALLOT_OUSTED_MAX];

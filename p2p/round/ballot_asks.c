@@ -18,8 +18,8 @@
 
 #include <string.h>
 
-/* Of ballot_ms. A ballot takes two halves, less the way of a message. */
-#define TURN(ballot_ms) ((ballot_ms) - (ballot_ms) / 4)
+/* Of a ballot's time. It takes two halves, less the way of a message. */
+#define TURN(time_ms) ((time_ms) - (time_ms) / 4)
 
 /* So many ballots later we ask in our own name: others may know of more debts
  * than we do of whoever froze us, and we are out of rounds until then. */
@@ -165,7 +165,7 @@ static bool is_turn(const struct ballot *b, uint32_t owner, uint64_t now_ms)
     return !b->has_promised || b->promised >= FORK_BALLOT ||
            view_ballot_owner(&b->cert.body, b->promised) == owner ||
            !(b->asks.owners_too >> owner & 1) ||
-           now_ms - b->asks.turn_ms >= TURN(b->opt.ballot_ms);
+           now_ms - b->asks.turn_ms >= TURN(ballot_time_ms(b));
 }
 
 void ballot_note_turn(struct ballot *b, uint64_t ballot, uint64_t now_ms)
@@ -180,14 +180,23 @@ void ballot_note_turn(struct ballot *b, uint64_t ballot, uint64_t now_ms)
     }
 }
 
+void ballot_note_slow(struct ballot *b, uint64_t now_ms)
+{
+    if (b->has_promised && b->promised < FORK_BALLOT &&
+        ballot_sees_majority(b) &&
+        now_ms - b->asks.turn_ms >= TURN(ballot_time_ms(b))) {
+        b->slow |= BIT(view_ballot_owner(&b->cert.body, b->promised));
+    }
+}
+
 void ballot_wait_for_owner(struct ballot *b,
                            enum view_mode mode,
                            uint64_t now_ms)
 {
-    uint64_t last_ms = b->asks.turn_ms + b->opt.ballot_ms / 2;
+    uint64_t last_ms = b->asks.turn_ms + ballot_time_ms(b) / 2;
     bool over = mode == VIEW_MAJORITY && now_ms > last_ms;
 
-    b->try_at_ms = (over ? last_ms : now_ms) + b->opt.ballot_ms;
+    b->try_at_ms = (over ? last_ms : now_ms) + ballot_time_ms(b);
 }
 
 /* Whether we take the word of who asked for that ballot; all are told. */

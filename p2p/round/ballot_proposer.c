@@ -158,8 +158,8 @@ void ballot_give_up(struct ballot *b, const struct ballot_context *ctx)
                     b->proposal.value.round);
     }
     b->phase = BALLOT_IDLE;
-    b->try_at_ms = ctx->now_ms + b->opt.ballot_ms / 4 +
-                   rng_below(&b->rng, b->opt.ballot_ms / 2 + 1);
+    b->try_at_ms = ctx->now_ms + ballot_time_ms(b) / 4 +
+                   rng_below(&b->rng, ballot_time_ms(b) / 2 + 1);
 }
 
 /* It was a full member of our last view. */
@@ -243,7 +243,7 @@ void ballot_conclude(struct ballot *b, const struct ballot_context *ctx)
     }
     view_hash(&b->proposal.value, &b->value_hash);
     b->phase = BALLOT_SIGN;
-    b->deadline_ms = ctx->now_ms + b->opt.ballot_ms / 2;
+    b->deadline_ms = ctx->now_ms + ballot_time_ms(b) / 2;
     sign_and_ask(b, ctx);
 }
 
@@ -377,7 +377,7 @@ void ballot_propose(struct ballot *b,
     b->phase = BALLOT_GATHER;
     b->mode = mode;
     b->current = ballot;
-    b->deadline_ms = ctx->now_ms + b->opt.ballot_ms / 2;
+    b->deadline_ms = ctx->now_ms + ballot_time_ms(b) / 2;
     b->asked = p;
     b->again_ms = ctx->now_ms + b->opt.ballot_ms / ASK_PARTS;
     b->has_claim = false;
@@ -396,8 +396,9 @@ void ballot_propose(struct ballot *b,
     if (b->has_accepted) {
         note_claim(b, b->accepted_ballot, &b->accepted.proposal);
     }
-    ballot_bind(b, ctx, &b->opt.self, &p);
+    /* It rests on nothing: others write their promises while we write ours. */
     broadcast(b, ctx, MESSAGE_PREPARE, &p);
+    ballot_bind(b, ctx, &b->opt.self, &p);
 }
 
 void ballot_found(struct ballot *b,

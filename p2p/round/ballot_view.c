@@ -88,6 +88,7 @@ static void acceptor_reset(struct ballot *b, uint64_t now_ms)
     b->want = BALLOT_WANT_NOTHING;
     b->departed.mask = b->lost = 0;
     b->refused = b->refused_without = 0;
+    b->slow = 0;
     b->doubt_since_ms = now_ms;
     b->found_until_ms = 0;
 }

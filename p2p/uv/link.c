@@ -329,6 +329,15 @@ static void close_full(struct shell *s, struct link *l)
     on_fail(l->conn, LOCO_EBUSY);
 }
 
+void link_close_full(struct shell *s, uint32_t id)
+{
+    struct link *l = find(s, id);
+
+    if (l != NULL) {
+        close_full(s, l);
+    }
+}
+
 /* Room for `len` more bytes of strangers: the one that holds most goes. */
 static void make_room(struct shell *s, size_t len)
 {

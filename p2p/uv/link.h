@@ -48,6 +48,8 @@ void link_send(struct shell *s,
                const struct action_send *send,
                const uint8_t *bytes);
 void link_hang_up(struct shell *s, uint32_t id);
+/* More waits for it than may; LINK_DOWN LOCO_EBUSY. */
+void link_close_full(struct shell *s, uint32_t id);
 /* ACTION_TRUST */
 void link_trust(struct shell *s, const struct action_trust *trust);
 /* Memory of the queues of all links. */

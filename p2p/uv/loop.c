@@ -19,7 +19,7 @@
 #include "proto/limits.h"
 
 #define MAILBOX_MAX (64U << 10)
-#define OWN_REFS    8 /* seven handles and the mailbox */
+#define OWN_REFS    9 /* seven handles, the mailbox, the barrier's thread */
 
 #define CONTAINER_OF(p, type, field)                                           \
     ((type *)(void *)((char *)(p)-offsetof(type, field)))
@@ -138,6 +138,7 @@ void shell_options_default(struct shell_options *opt)
         .link_queue_bytes_max = 4U << 20,
         .stranger_queue_bytes_max = 256U << 10,
         .strangers_queue_bytes_max = 16U << 20,
+        .held_bytes_max = 8U << 20,
         .strangers_paced = true,
         .spare_ms = 10000,
         .probe_ms = 3000,
@@ -147,6 +148,11 @@ void shell_options_default(struct shell_options *opt)
         .punch_tries = 10,
     };
     arrivals_options_default(&opt->arrivals);
+}
+
+static void on_unopened(struct worker_pool *pool)
+{
+    free(pool->data);
 }
 
 int shell_open(struct shell **shell,
@@ -171,9 +177,15 @@ int shell_open(struct shell **shell,
     if (rv != 0) {
         goto err_after_shell;
     }
-    rv = mailbox_open(&s->mailbox, loop, MAILBOX_MAX, on_post);
+    rv = barrier_open(s);
     if (rv != 0) {
         goto err_after_links;
+    }
+    rv = mailbox_open(&s->mailbox, loop, MAILBOX_MAX, on_post);
+    if (rv != 0) {
+        link_table_free(&s->links);
+        worker_close(&s->barrier.pool, on_unopened);
+        return rv;
     }
     s->out = shell_alloc(sizeof *s->out);
     randombytes_buf(s->static_secret, sizeof s->static_secret);
@@ -311,15 +323,10 @@ static void close_conns(struct shell *s)
     }
 }
 
-void shell_close(struct shell *s, shell_close_cb cb, void *data)
+/* Nothing is on its way to the disk. */
+static void close_all(struct shell *s)
 {
-    assert_loop_thread(s);
-    if (s->closing) {
-        return;
-    }
     s->closing = true;
-    s->close_cb = cb;
-    s->close_data = data;
     turn_close(s);
     pace_close(s);
     pipe_close(s);
@@ -328,5 +335,27 @@ void shell_close(struct shell *s, shell_close_cb cb, void *data)
     for (unsigned i = 0; i < s->n_listeners; i++) {
         listener_close(&s->listeners[i]);
     }
-    mailbox_close(&s->mailbox, on_mailbox_closed);
+    barrier_close(s);
+}
+
+void shell_saved(struct shell *s)
+{
+    if (s->leaving && !s->closing) {
+        close_all(s);
+    }
+}
+
+void shell_close(struct shell *s, shell_close_cb cb, void *data)
+{
+    assert_loop_thread(s);
+    if (s->leaving) {
+        return;
+    }
+    s->leaving = true;
+    s->close_cb = cb;
+    s->close_data = data;
+    mailbox_close(&s->mailbox, on_mailbox_closed); /* nobody posts any more */
+    if (!s->barrier.saving) {
+        close_all(s);
+    }
 }

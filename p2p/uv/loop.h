@@ -22,10 +22,10 @@
  * here, the core decides.
  *
  * Threads: the one that called shell_open() runs the loop and calls everything
- * here, except shell_post(), which any thread may call until shell_close().
- * The buffer callbacks run on the loop thread; sealing and codecs are cheap
- * enough for that at loopback speed, and moving them to workers changes
- * nothing in this interface.
+ * here, except shell_post(), which any thread may call until shell_close(), and
+ * calls.save, which a thread of the shell calls. The buffer callbacks run on
+ * the loop thread; sealing and codecs are cheap enough for that at loopback
+ * speed, and moving them to workers changes nothing in this interface.
  */
 #ifndef LOCO_P2P_UV_LOOP_H
 #define LOCO_P2P_UV_LOOP_H
@@ -87,6 +87,9 @@ struct shell_options {
     /* The same for a link that the core did not TRUST, and for all of these
      * together: then the one that has most unsent goes. */
     uint32_t stranger_queue_bytes_max, strangers_queue_bytes_max;
+    /* Messages that wait for the disk, of all links (barrier.h); LINK_DOWN
+     * LOCO_EBUSY. */
+    uint32_t held_bytes_max;
     bool strangers_paced; /* they are read slowly: pace.h */
     /* Staging buffers that segments to such peers hold; 0: all. Where they hold
      * so many, one that took no byte for stranger_stall_ms is closed. */
@@ -131,7 +134,8 @@ struct shell_calls {
     /* ACTION_SUM: 0, or a negative code that becomes SEG_DONE's; `lane` then
      * names the one at fault. NULL: no butterfly here. */
     int (*sum)(void *self, struct segment *segment);
-    /* Replace the durable record; back when it is on disk. */
+    /* Replace the durable record; back when it is on disk. Called on a thread
+     * of the shell, one at a time, never after shell_close()'s callback. */
     int (*save)(void *self, const uint8_t *bytes, size_t len);
     /* ACTION_JOB; `job` and `out` are borrowed for the call. */
     void (*local)(void *self, const struct job *job, const struct out *out);

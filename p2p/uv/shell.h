@@ -17,6 +17,7 @@
 #include <uv.h>
 
 #include "p2p/link/handshake.h"
+#include "p2p/uv/barrier.h"
 #include "p2p/uv/bulk.h"
 #include "p2p/uv/conn.h"
 #include "p2p/uv/link.h"
@@ -45,7 +46,8 @@ struct shell {
     struct shell_calls calls;
     struct shell_stats stats;
     unsigned n_refs;
-    bool closing;
+    bool leaving; /* shell_close() was called: the core is stepped no more */
+    bool closing; /* and nothing is on its way to the disk */
     shell_close_cb close_cb;
     void *close_data;
     struct mailbox mailbox; /* loop.c */
@@ -58,6 +60,7 @@ struct shell {
     bool stepping;
     uint64_t armed_ms; /* what the timer waits for */
     struct out *out;
+    struct barrier barrier; /* barrier.c */
     /* listen.c */
     struct listener listeners[SHELL_LISTEN_MAX];
     unsigned n_listeners;
@@ -92,6 +95,9 @@ void shell_note_taken(struct shell *s, struct note *note);
 
 /* Step the core now and execute what it says. Never from inside a step. */
 void shell_step(struct shell *s, struct event *event);
+
+/* Nothing is on its way to the disk any more. */
+void shell_saved(struct shell *s);
 
 /* The four handles of turn.c; each releases the shell when it is closed. */
 void turn_init(struct shell *s);

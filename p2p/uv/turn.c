@@ -10,8 +10,8 @@
  *
  * What can go wrong: a core that always has more to say, or a flood of notes:
  * a turn is bounded, the idle handle keeps the loop awake for the rest, which
- * comes after the sockets. A SEG_DONE of an attempt that is cancelled meanwhile
- * is taken out of the notes.
+ * comes after the sockets. The disk is slow: barrier.h. A SEG_DONE of an
+ * attempt that is cancelled meanwhile is taken out of the notes.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -96,23 +96,7 @@ static void sum(struct shell *s, const struct segment *segment)
     shell_note(s, &e);
 }
 
-/* The barrier: false when what follows in `out` must not be said. */
-static bool save(struct shell *s, const struct out_span *record)
-{
-    struct event e = {.type = EVENT_SAVE_FAILED};
-    int rv =
-        s->calls.save(s->calls.self, s->out->bytes + record->at, record->len);
-
-    if (rv >= 0) {
-        return true;
-    }
-    e.save_failed.rc = rv;
-    shell_note(s, &e);
-    return false;
-}
-
-/* One action; false: a SAVE that failed. */
-static bool execute_one(struct shell *s, const struct action *a)
+static void execute_one(struct shell *s, const struct action *a)
 {
     switch (a->type) {
     case ACTION_SEND:
@@ -159,25 +143,23 @@ static bool execute_one(struct shell *s, const struct action *a)
         cancel(s, &a->cancel);
         break;
     case ACTION_SAVE:
-        return save(s, &a->save);
+        barrier_save(s, s->out->bytes + a->save.at, a->save.len);
+        break;
     case ACTION_JOB:
         s->calls.local(s->calls.self, &a->job, s->out);
         break;
     case ACTION_TYPE_COUNT:
         break;
     }
-    return true;
 }
 
 static void execute(struct shell *s)
 {
-    bool silent = false; /* a SAVE failed: nothing that rests on it is said */
-
-    for (uint32_t i = 0; i < s->out->n && !s->closing; i++) {
+    for (uint32_t i = 0; i < s->out->n && !s->leaving; i++) {
         const struct action *a = &s->out->action[i];
 
-        if (!(silent && a->type == ACTION_SEND) && !execute_one(s, a)) {
-            silent = true;
+        if (!barrier_keeps(s, a)) {
+            execute_one(s, a);
         }
     }
 }
@@ -185,7 +167,7 @@ static void execute(struct shell *s)
 void shell_step(struct shell *s, struct event *event)
 {
     assert(!s->stepping);
-    if (s->closing) {
+    if (s->leaving) {
         return;
     }
     s->stepping = true;
@@ -257,6 +239,10 @@ static void pump(struct shell *s)
 {
     unsigned steps = 0, ticks = 0;
 
+    if (s->leaving) {
+        uv_idle_stop(&s->idle);
+        return; /* what is held waits for the disk */
+    }
     bulk_tell_moved(s);
     spare_tick(s);
     while (!s->closing && steps < TURN_STEPS_MAX && ticks < TURN_TICKS_MAX) {

@@ -60,11 +60,13 @@ foreach(n 2 3 4 5 8)
 endforeach()
 loco_sim_test(kill_each_16 kill-each --peers 16 --rounds 2 --seeds 10)
 loco_sim_test(kill_sweep kill-each --peers 3 --rounds 2 --sweep 3)
-foreach(scenario freeze restart overlap single-round quorum trainers join split-2-2 split-3-1
+foreach(scenario freeze restart slow-disks overlap single-round quorum trainers join split-2-2 split-3-1
     lone-survivor all-restart two-peers slow drops lossy)
   string(REPLACE "-" "_" name ${scenario})
   loco_sim_test(${name} ${scenario} --seeds 40)
 endforeach()
+loco_sim_test(slow_disks_sweep slow-disks --peers 3 --rounds 3 --sweep 7)
+loco_sim_test(slow_disks_16 slow-disks --peers 16 --rounds 4 --seeds 6)
 foreach(scenario kill-two half-restart pause freeze-edge stuck drain split-three
     one-way flap far join-crowd join-leave-join)
   string(REPLACE "-" "_" name ${scenario})

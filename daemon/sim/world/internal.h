@@ -1,6 +1,7 @@
 /* internal.h - what the files of the world share. See world.h.
  *
- * world.c: heap, peers, steps, faults; sim/world/link.c: control links;
+ * world.c: heap, peers, steps, faults; sim/world/disk.c: durable records;
+ * sim/world/link.c: control links;
  * sim/world/relay.c: NAT and relays; sim/world/bulk.c: data connections;
  * sim/world/trace.c: hash and last lines.
  */
@@ -25,7 +26,9 @@ enum entry_kind {
     ENTRY_BULK_STALE,  /* ptr: channel, a: generation, b: frame */
     ENTRY_BULK_BREAK,  /* ptr: bulk, a: generation, b: forced */
     ENTRY_BULK_DENIED, /* ptr: bulk, a: generation, b: the dialler's side */
-    ENTRY_CARRY        /* a: name of a carry, b: its time is over */
+    ENTRY_CARRY,       /* a: name of a carry, b: its time is over */
+    ENTRY_SAVED,       /* ptr: struct record */
+    ENTRY_HELD         /* ptr: struct held */
 };
 
 #define NOBODY UINT32_MAX /* `peer` of an entry that has none */
@@ -151,6 +154,8 @@ struct world_peer {
     struct entry_list deferred; /* while frozen */
     uint8_t *record;
     size_t record_len;
+    uint32_t disk_ms, n_held;   /* it takes so long at most; disk.c */
+    uint64_t busy_ms, saved_ms; /* it writes; all that it was given is there */
     bool cancelled_any[STREAM_COUNT];
     uint64_t cancelled[STREAM_COUNT];
     uint64_t cancel_seq[STREAM_COUNT]; /* entries before it are void */
@@ -210,6 +215,13 @@ void world_event(struct world *w,
                  const struct event *event);
 /* Step a core now. */
 void world_deliver(struct world *w, uint32_t peer, struct event *event);
+
+/* sim/world/disk.c. SAVE: false when it fails, and what follows must not be
+ * said; whether an action waits for the disk. */
+bool disk_save(struct world *w, uint32_t peer, const struct out_span *record);
+bool disk_keeps(struct world *w, uint32_t peer, const struct action *a);
+void disk_on_entry(struct world *w, struct entry *e);
+void disk_peer_died(struct world *w, uint32_t peer);
 
 /* sim/world/link.c */
 void world_link_dial(struct world *w,

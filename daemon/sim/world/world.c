@@ -64,7 +64,8 @@ void entry_free(struct entry *e)
 {
     if (e->kind == ENTRY_EVENT || e->kind == ENTRY_CALL ||
         e->kind == ENTRY_DIAL || e->kind == ENTRY_LINK_UP ||
-        e->kind == ENTRY_MESSAGE) {
+        e->kind == ENTRY_MESSAGE || e->kind == ENTRY_SAVED ||
+        e->kind == ENTRY_HELD) {
         free(e->ptr);
     }
     e->ptr = NULL;
@@ -359,26 +360,6 @@ void world_call(
                                  .ptr = call});
 }
 
-/* SAVE is a barrier: false when what follows it must not be said. */
-static bool save(struct world *w, uint32_t peer, const struct out_span *record)
-{
-    struct world_peer *p = &w->peers[peer];
-
-    if (p->fail_save) {
-        struct event e = {.type = EVENT_SAVE_FAILED,
-                          .save_failed.rc = LOCO_EDISK};
-
-        p->fail_save = false;
-        world_event(w, peer, w->now_ms, &e);
-        return false;
-    }
-    free(p->record);
-    p->record = world_alloc(record->len);
-    memcpy(p->record, w->out->bytes + record->at, record->len);
-    p->record_len = record->len;
-    return true;
-}
-
 /* False: a SAVE failed. */
 static bool execute(struct world *w, uint32_t peer, const struct action *a)
 {
@@ -423,7 +404,7 @@ static bool execute(struct world *w, uint32_t peer, const struct action *a)
         world_bulk_cancel(w, peer, a->cancel.stream, a->cancel.attempt);
         break;
     case ACTION_SAVE:
-        return save(w, peer, &a->save);
+        return disk_save(w, peer, &a->save);
     case ACTION_JOB:
         if (w->machines.local != NULL) {
             w->machines.local(w->machines.self, peer, &a->job, w->out);
@@ -463,6 +444,7 @@ void world_deliver(struct world *w, uint32_t peer, struct event *event)
             break;
         }
         if (!(silent && out->action[k].type == ACTION_SEND) &&
+            !disk_keeps(w, peer, &out->action[k]) &&
             !execute(w, peer, &out->action[k])) {
             silent = true;
         }
@@ -541,6 +523,10 @@ static void dispatch(struct world *w, struct entry *e)
         break;
     case ENTRY_CARRY:
         relay_on_entry(w, e);
+        break;
+    case ENTRY_SAVED:
+    case ENTRY_HELD:
+        disk_on_entry(w, e);
         break;
     }
     entry_free(e);
@@ -621,11 +607,11 @@ void world_kill(struct world *w, uint32_t peer)
     p->alive = false;
     p->frozen = false;
     p->die_at = 0;
-    p->fail_save = false;
     for (uint32_t k = 0; k < p->deferred.n; k++) {
         entry_free(&p->deferred.at[k]);
     }
     p->deferred.n = 0;
+    disk_peer_died(w, peer);
     link_peer_died(w, peer);
     bulk_peer_died(w, peer);
     relay_peer_died(w, peer);
@@ -705,9 +691,4 @@ void world_spiky(struct world *w, uint32_t per_million, uint32_t spike_ms)
 {
     w->opt.spike_per_million = per_million;
     w->opt.spike_ms = spike_ms;
-}
-
-void world_fail_save(struct world *w, uint32_t peer)
-{
-    w->peers[peer].fail_save = true;
 }

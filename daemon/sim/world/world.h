@@ -226,5 +226,8 @@ void world_lossy(struct world *w, uint32_t lose_per_million);
 void world_spiky(struct world *w, uint32_t per_million, uint32_t spike_ms);
 /* The next SAVE of this peer fails. */
 void world_fail_save(struct world *w, uint32_t peer);
+/* From now on a SAVE of it takes up to so long; 0: none. */
+void world_slow_disk(struct world *w, uint32_t peer, uint32_t most_ms);
+bool world_disk_is_slow(const struct world *w, uint32_t peer);
 
 #endif

@@ -1,6 +1,7 @@
 loco_unit(uv shell loco_p2p_uv)
 loco_unit(uv bulk loco_p2p_uv)
 loco_unit(uv cipher loco_p2p_uv)
+loco_unit(uv barrier loco_p2p_uv)
 loco_unit(uv pace loco_p2p_uv)
 loco_unit(uv plain loco_p2p_uv)
 loco_unit(uv threads loco_p2p_uv)

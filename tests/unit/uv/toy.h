@@ -66,12 +66,16 @@ struct node {
     uint32_t n_lent, n_placed;
     int take_rc, save_rc, sum_rc;
     uint32_t n_saved, n_local;
+    uv_sem_t *disk; /* each save waits for it; NULL: a fast one */
     bool closing, closed;
 };
+
+#define TOY_UNBOUND 9 /* may overtake what waits for the disk */
 
 static const struct frame_rule toy_rules[] = {
     [1] = {.bytes_max = 64, .delivery = FRAME_WHOLE},
     [2] = {.bytes_max = FRAME_CONTROL_MAX, .delivery = FRAME_WHOLE},
+    [TOY_UNBOUND] = {.bytes_max = 64, .delivery = FRAME_WHOLE, .unbound = true},
 };
 #define TOY_RULES (sizeof toy_rules / sizeof toy_rules[0])
 
@@ -223,6 +227,9 @@ static inline int toy_save(void *self, const uint8_t *bytes, size_t len)
 
     (void)bytes;
     (void)len;
+    if (n->disk != NULL) {
+        uv_sem_wait(n->disk);
+    }
     n->n_saved++;
     return n->save_rc;
 }
