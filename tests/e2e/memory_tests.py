@@ -46,7 +46,7 @@ def measure(preset, **settings):
             Loop(p, "--still", "--step-s", 0.01)
         at = s.peers[0].wait_round(2)["round"]
         late = s.peer().start("--join", s.uri(), "--trainer", "socket",
-                              "--download-bytes-per-s", "1000000")
+                              "--download-bytes-per-s", "200000")
         wait_for(lambda: fetched(late), "the third fetches the state")
         at = s.peers[0].status()["round"]
         s.peers[0].wait_round(at + 4)
