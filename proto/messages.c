@@ -606,6 +606,13 @@ const struct msg_schema *message_any_schema(uint16_t type)
     return s != NULL ? s : dht_msg_schema(type);
 }
 
+/* Who one is, that one lives, and why one hangs up: nothing of it must be
+ * remembered, and a link where it comes late is closed. */
+static const uint16_t unbound[] = {
+    MESSAGE_HELLO,   MESSAGE_PULSE, MESSAGE_ADMISSION, MESSAGE_REVOCATION,
+    MESSAGE_REFUSED, MESSAGE_CLAIM, MESSAGE_PRESENT,
+};
+
 void message_frame_rules(struct frame_rule rules[MESSAGE_TYPES_MAX])
 {
     for (uint16_t type = 0; type < MESSAGE_TYPES_MAX; type++) {
@@ -619,7 +626,9 @@ void message_frame_rules(struct frame_rule rules[MESSAGE_TYPES_MAX])
                 (uint32_t)(max < FRAME_CONTROL_MAX ? max : FRAME_CONTROL_MAX);
         }
     }
-    rules[MESSAGE_PULSE].unbound = true; /* the sign of life, no more */
+    for (size_t i = 0; i < sizeof unbound / sizeof unbound[0]; i++) {
+        rules[unbound[i]].unbound = true;
+    }
 }
 
 const char *message_name(uint16_t type)

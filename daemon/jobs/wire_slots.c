@@ -50,6 +50,7 @@ void wire_slots_begin(struct wire_slots *w,
     s->use = use;
     s->key = key;
     s->hashed = 0;
+    s->lean = false;
     s->made = ++w->n_made;
 }
 

@@ -31,6 +31,7 @@ struct wire_slot {
     uint8_t *bytes;  /* kept from one use to the next; NULL: none yet */
     size_t room;     /* of them */
     bool saved;      /* REDUCED: a file has the same bytes */
+    bool lean;       /* its pages were given back since its last use */
 };
 
 struct wire_slots {

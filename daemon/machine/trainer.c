@@ -173,7 +173,7 @@ static int make_contribution(struct trainer *t, struct hash32 *blocks)
     struct engine_source source;
     int rc;
 
-    if (sends_offer(t) && replica_packs_pieces(&r->opt)) {
+    if (sends_offer(t) && replica_in_pieces(r)) {
         source = replica_pack_pieces(r);
         return announce(t, &source, blocks);
     }

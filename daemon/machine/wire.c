@@ -69,8 +69,10 @@ static void give_back(struct machine *m)
     for (int i = 0; i < WIRE_SLOTS; i++) {
         struct wire_slot *s = &m->wire.slots.slot[i];
 
-        if (s->use == WIRE_FREE && s->pins == 0 && s->bytes != NULL) {
+        if (s->use == WIRE_FREE && s->pins == 0 && s->bytes != NULL &&
+            !s->lean) {
             (void)madvise(s->bytes, s->room, MADV_DONTNEED);
+            s->lean = true;
         }
     }
 }

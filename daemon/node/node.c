@@ -610,6 +610,7 @@ static void on_save_failed(struct node *n, const struct event *ev)
 {
     (void)ev;
     n->save_failed = true;
+    ballot_save_failed(&n->ballot);
 }
 
 static void on_moved(struct node *n, const struct event *ev)

@@ -379,7 +379,7 @@ static void try_next(struct ballot *b, const struct ballot_context *ctx)
                  ctx->now_ms - b->doubt_since_ms >= b->opt.fork_after_ms);
     uint32_t owner = 0;
 
-    ballot_note_slow(b, ctx->now_ms);
+    ballot_note_slow(b, alive, ctx->now_ms);
     b->try_at_ms = ctx->now_ms + ballot_time_ms(b);
     if (fork) {
         uint64_t here = can_answer(b);

@@ -143,6 +143,8 @@ struct ballot {
     enum ballot_want want;
     uint64_t try_at_ms, next_ballot, doubt_since_ms;
     uint64_t slow; /* owners (bits) whose ballot had its time, and no view */
+    uint32_t slow_turns;             /* so often all of them were */
+    bool unsaved;                    /* what was promised may not be on disk */
     struct ballot_founding founding; /* ours */
     struct ballot_joiner joiners[BALLOT_JOINERS_MAX];
     struct ballot_ousted ousted[BALLOT_OUSTED_MAX];
@@ -193,6 +195,9 @@ struct ballot_context {
     bool coordinates; /* the next plan is ours to make */
     bool may_found;   /* viewless, and ready to train */
 };
+
+/* The last SAVE failed. */
+void ballot_save_failed(struct ballot *b);
 
 void ballot_init(struct ballot *b,
                  const struct ballot_options *opt,

@@ -122,6 +122,10 @@ void ballot_bind(struct ballot *b,
     if (p->mode == VIEW_MAJORITY) {
         ballot_note_turn(b, p->ballot, ctx->now_ms);
     }
+    if (b->has_promised && b->promised == p->ballot && b->frozen &&
+        b->fork_bound == (p->mode == VIEW_FORK) && !b->unsaved) {
+        return; /* it was asked again, and is on disk or on its way there */
+    }
     b->has_promised = b->frozen = true;
     b->promised = p->ballot;
     b->fork_bound = b->fork_bound || p->mode == VIEW_FORK;

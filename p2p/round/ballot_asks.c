@@ -180,12 +180,16 @@ void ballot_note_turn(struct ballot *b, uint64_t ballot, uint64_t now_ms)
     }
 }
 
-void ballot_note_slow(struct ballot *b, uint64_t now_ms)
+void ballot_note_slow(struct ballot *b, uint64_t alive, uint64_t now_ms)
 {
     if (b->has_promised && b->promised < FORK_BALLOT &&
         ballot_sees_majority(b) &&
         now_ms - b->asks.turn_ms >= TURN(ballot_time_ms(b))) {
         b->slow |= BIT(view_ballot_owner(&b->cert.body, b->promised));
+    }
+    if (alive != 0 && (alive & ~b->slow) == 0) {
+        b->slow = 0;
+        b->slow_turns += b->slow_turns < PATIENCE_MAX;
     }
 }
 
@@ -280,7 +284,7 @@ int ballot_asker(const struct ballot *b,
                                 .round = ctx->closing.round};
 
     if (b->asks.has_asker && !is_loss(b) &&
-        ctx->now_ms - b->asks.asker_ms < OTHERS_NAME * b->opt.ballot_ms) {
+        ctx->now_ms - b->asks.asker_ms < OTHERS_NAME * ballot_time_ms(b)) {
         *m = b->asks.asker;
         return 0;
     }

@@ -90,20 +90,22 @@ void ballot_say_higher(struct ballot *b,
 
 /* What a ballot may take. Where those of several owners came to nothing, disks
  * or lines may be slow: promises and signatures wait for both. So it doubles
- * with each second such owner, three times at most. By owners, as one that lies
- * can begin ballots without end. */
+ * with each second such owner, and each time that all were, three times at
+ * most. By owners, as one that lies can begin ballots without end. */
 #define PATIENT_OWNERS 2
 #define PATIENCE_MAX   3
 static inline uint32_t ballot_time_ms(const struct ballot *b)
 {
-    uint32_t doubled = (uint32_t)__builtin_popcountll(b->slow) / PATIENT_OWNERS;
+    uint32_t doubled = b->slow_turns +
+                       (uint32_t)__builtin_popcountll(b->slow) / PATIENT_OWNERS;
 
     return b->opt.ballot_ms
            << (doubled < PATIENCE_MAX ? doubled : PATIENCE_MAX);
 }
 
-/* The ballot that we promised last has had its time. */
-void ballot_note_slow(struct ballot *b, uint64_t now_ms);
+/* The ballot that we promised last may have had its time. alive: who may own
+ * one (bits). */
+void ballot_note_slow(struct ballot *b, uint64_t alive, uint64_t now_ms);
 
 /* The owner of that ballot has our promise. */
 void ballot_note_turn(struct ballot *b, uint64_t ballot, uint64_t now_ms);

@@ -34,10 +34,16 @@ void ballot_save(struct ballot *b, const struct ballot_context *ctx)
     assert(n >= 0);
     at = out_bytes(ctx->out, bytes, (size_t)n);
     a = at == UINT32_MAX ? NULL : out_add(ctx->out, ACTION_SAVE);
+    b->unsaved = a == NULL; /* it did not fit */
     if (a != NULL) {
         a->save.at = at;
         a->save.len = (uint32_t)n;
     }
+}
+
+void ballot_save_failed(struct ballot *b)
+{
+    b->unsaved = true;
 }
 
 /* Fill what is derived from the view in `cert`. */
@@ -88,7 +94,7 @@ static void acceptor_reset(struct ballot *b, uint64_t now_ms)
     b->want = BALLOT_WANT_NOTHING;
     b->departed.mask = b->lost = 0;
     b->refused = b->refused_without = 0;
-    b->slow = 0;
+    b->slow = b->slow_turns = 0;
     b->doubt_since_ms = now_ms;
     b->found_until_ms = 0;
 }

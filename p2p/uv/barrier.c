@@ -48,9 +48,7 @@ bool barrier_keeps(struct shell *s, const struct action *a)
         (a->type == ACTION_SEND && is_unbound(s, &a->send))) {
         return false;
     }
-    if (a->type == ACTION_SEND &&
-        b->held_bytes + held_size(a) > s->opt.held_bytes_max) {
-        link_close_full(s, a->send.link);
+    if (a->type == ACTION_SEND && !link_hold(s, &a->send, b->held_bytes)) {
         return true;
     }
     h = shell_alloc(held_size(a));
@@ -58,7 +56,7 @@ bool barrier_keeps(struct shell *s, const struct action *a)
     if (a->type == ACTION_SEND) {
         memcpy(h->bytes, s->out->bytes + a->send.bytes.at, a->send.bytes.len);
     }
-    b->held_bytes += held_size(a);
+    b->held_bytes += held_size(a) - sizeof *h;
     put(b->next.bytes == NULL ? &b->held : &b->later, h);
     return true;
 }
@@ -70,15 +68,41 @@ static void release(struct shell *s, struct barrier_queue *q, bool silent)
 
     while ((h = q->first) != NULL) {
         q->first = h->next;
-        s->barrier.held_bytes -= held_size(&h->action);
+        q->last = h->next == NULL ? NULL : q->last;
+        s->barrier.held_bytes -= held_size(&h->action) - sizeof *h;
         if (h->action.type == ACTION_HANG_UP) {
             link_hang_up(s, h->action.hang_up.link);
-        } else if (!silent) {
+        } else {
+            link_unhold(s, &h->action.send);
+        }
+        if (h->action.type == ACTION_SEND && !silent) {
             link_send(s, &h->action.send, h->bytes);
         }
         free(h);
     }
+}
+
+static void forget(struct barrier *b, struct barrier_queue *q, uint32_t link)
+{
+    struct held **at = &q->first, *h;
+
     q->last = NULL;
+    while ((h = *at) != NULL) {
+        if (h->action.type == ACTION_SEND && h->action.send.link == link) {
+            b->held_bytes -= h->action.send.bytes.len;
+            *at = h->next;
+            free(h);
+        } else {
+            q->last = h;
+            at = &h->next;
+        }
+    }
+}
+
+void barrier_forget(struct shell *s, uint32_t link)
+{
+    forget(&s->barrier, &s->barrier.held, link);
+    forget(&s->barrier, &s->barrier.later, link);
 }
 
 /* ---- the record --------------------------------------------------------- */

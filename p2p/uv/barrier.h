@@ -15,9 +15,9 @@
  * the two waits for the first only.
  *
  * What can go wrong: it was not written: SAVE_FAILED, and no held SEND is sent.
- * More than held_bytes_max is held: the link of that message is closed, as
- * where a queue is full. The shell is closed: what is held goes out first.
- * Internal to p2p/uv, loop thread only.
+ * What is held counts as queued on its link, with the limits of that; beyond
+ * held_bytes_max in all the link of that message is closed. The shell is
+ * closed: what is held goes out first. Internal to p2p/uv, loop thread only.
  */
 #ifndef LOCO_P2P_UV_BARRIER_H
 #define LOCO_P2P_UV_BARRIER_H
@@ -59,6 +59,12 @@ void barrier_save(struct shell *s, const uint8_t *bytes, size_t len);
 
 /* Whether this action waits for the disk; it is kept then. */
 bool barrier_keeps(struct shell *s, const struct action *a);
+
+/* That link is gone, and what is held for it. */
+void barrier_forget(struct shell *s, uint32_t link);
+
+/* That link is gone, and what is held for it. */
+void barrier_forget(struct shell *s, uint32_t link);
 
 /* Not while one is written. */
 void barrier_close(struct shell *s);

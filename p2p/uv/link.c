@@ -107,6 +107,7 @@ static void leave(struct link *l, int rc)
     s->stats.links--;
     spare_owe(s);
     c->owner = NULL;
+    barrier_forget(s, l->id);
     free(l->frame);
     free(l);
     shell_note(s, &e);
@@ -329,13 +330,9 @@ static void close_full(struct shell *s, struct link *l)
     on_fail(l->conn, LOCO_EBUSY);
 }
 
-void link_close_full(struct shell *s, uint32_t id)
+static size_t queued(const struct link *l)
 {
-    struct link *l = find(s, id);
-
-    if (l != NULL) {
-        close_full(s, l);
-    }
+    return conn_queued(l->conn) + l->held;
 }
 
 /* Room for `len` more bytes of strangers: the one that holds most goes. */
@@ -351,9 +348,8 @@ static void make_room(struct shell *s, size_t len)
             if (l == NULL || l->trusted) {
                 continue;
             }
-            all += conn_queued(l->conn);
-            if (most == NULL ||
-                conn_queued(l->conn) > conn_queued(most->conn)) {
+            all += queued(l);
+            if (most == NULL || queued(l) > queued(most)) {
                 most = l;
             }
         }
@@ -371,7 +367,7 @@ static bool has_room(struct shell *s, struct link *l, size_t len)
                                : s->opt.stranger_queue_bytes_max;
     uint32_t id = l->id;
 
-    if (conn_queued(l->conn) + len > most) {
+    if (queued(l) + len > most) {
         close_full(s, l);
         return false;
     }
@@ -380,6 +376,38 @@ static bool has_room(struct shell *s, struct link *l, size_t len)
     }
     make_room(s, len);
     return find(s, id) != NULL;
+}
+
+bool link_hold(struct shell *s, const struct action_send *send, size_t all)
+{
+    struct link *l = find(s, send->link);
+
+    if (l == NULL) {
+        return false;
+    }
+    if (!allowed(s, send)) {
+        s->stats.sends_refused++;
+        return false;
+    }
+    if (!has_room(s, l, send->bytes.len)) {
+        return false;
+    }
+    if (all + send->bytes.len > s->opt.held_bytes_max) {
+        close_full(s, l);
+        return false;
+    }
+    pace_answer(l->conn, send->bytes.len);
+    l->held += send->bytes.len;
+    return true;
+}
+
+void link_unhold(struct shell *s, const struct action_send *send)
+{
+    struct link *l = find(s, send->link);
+
+    if (l != NULL) {
+        l->held -= send->bytes.len;
+    }
 }
 
 void link_send(struct shell *s,

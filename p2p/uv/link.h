@@ -29,6 +29,7 @@ struct link {
     struct frame_decoder decoder;
     uint8_t *frame;
     bool trusted;    /* no stranger's */
+    size_t held;     /* bytes that wait for the disk: barrier.h */
     uint32_t rtt_us; /* of the connection; 0: not known */
     uint64_t rtt_at_ms;
 };
@@ -48,8 +49,11 @@ void link_send(struct shell *s,
                const struct action_send *send,
                const uint8_t *bytes);
 void link_hang_up(struct shell *s, uint32_t id);
-/* More waits for it than may; LINK_DOWN LOCO_EBUSY. */
-void link_close_full(struct shell *s, uint32_t id);
+/* So much that is said on it waits for the disk, in its queue's limits; those
+ * of all links too. False: there is no such link, it was closed. */
+bool link_hold(struct shell *s, const struct action_send *send, size_t all);
+/* It waits no more. */
+void link_unhold(struct shell *s, const struct action_send *send);
 /* ACTION_TRUST */
 void link_trust(struct shell *s, const struct action_trust *trust);
 /* Memory of the queues of all links. */

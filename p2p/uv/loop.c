@@ -138,7 +138,7 @@ void shell_options_default(struct shell_options *opt)
         .link_queue_bytes_max = 4U << 20,
         .stranger_queue_bytes_max = 256U << 10,
         .strangers_queue_bytes_max = 16U << 20,
-        .held_bytes_max = 8U << 20,
+        .held_bytes_max = 32U << 20, /* twice what strangers may have */
         .strangers_paced = true,
         .spare_ms = 10000,
         .probe_ms = 3000,

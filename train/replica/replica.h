@@ -355,8 +355,11 @@ int replica_pack(struct replica *r);
 
 /* The same piece by piece, where a contribution is a displacement of all
  * elements and is kept elsewhere: replica.contribution is not written. Read all
- * of the source before anything else. */
+ * of the source before anything else. Whether a run and a machine can, and this
+ * replica: not one that was opened with a GPU, also when that is gone, as its
+ * engine has copies of the parameters. */
 bool replica_packs_pieces(const struct replica_options *opt);
+bool replica_in_pieces(const struct replica *r);
 struct engine_source replica_pack_pieces(struct replica *r);
 
 /* Elements of the contribution to round + 1. */

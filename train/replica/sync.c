@@ -1,5 +1,6 @@
 /* sync.c - what a replica gives to a round and takes from its commit;
  * see replica.h. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -524,6 +525,11 @@ bool replica_packs_pieces(const struct replica_options *opt)
            m->period_v == 0;
 }
 
+bool replica_in_pieces(const struct replica *r)
+{
+    return !r->mirrored && replica_packs_pieces(&r->opt);
+}
+
 static int bring_displacement(void *self, uint64_t at, uint64_t n, float *out)
 {
     const struct replica *r = self;
@@ -533,6 +539,7 @@ static int bring_displacement(void *self, uint64_t at, uint64_t n, float *out)
 
 struct engine_source replica_pack_pieces(struct replica *r)
 {
+    assert(!r->mirrored); /* the engine's copies would be old ones */
     packed(r);
     return (struct engine_source){bring_displacement, r};
 }

@@ -2,7 +2,7 @@
  *
  * SAVE is a barrier for speech (p2p/core.h). With a fast disk the record is
  * there at once. With a slow one (world_slow_disk) it is there later: what the
- * peer says meanwhile waits for it, in order, but for the sign of life, and a
+ * peer says meanwhile waits for it, in order, but for what binds nobody, and a
  * peer that dies before has the record before, and has said nothing that rests
  * on the new one.
  */
@@ -93,6 +93,16 @@ bool disk_save(struct world *w, uint32_t peer, const struct out_span *record)
     return true;
 }
 
+static bool is_unbound(uint16_t message)
+{
+    static struct frame_rule rules[MESSAGE_TYPES_MAX];
+
+    if (rules[MESSAGE_PULSE].delivery != FRAME_WHOLE) {
+        message_frame_rules(rules);
+    }
+    return message < MESSAGE_TYPES_MAX && rules[message].unbound;
+}
+
 bool disk_keeps(struct world *w, uint32_t peer, const struct action *a)
 {
     struct world_peer *p = &w->peers[peer];
@@ -101,7 +111,7 @@ bool disk_keeps(struct world *w, uint32_t peer, const struct action *a)
 
     if ((p->saved_ms <= w->now_ms && p->n_held == 0) ||
         (a->type != ACTION_SEND && a->type != ACTION_HANG_UP) ||
-        (a->type == ACTION_SEND && a->send.message == MESSAGE_PULSE)) {
+        (a->type == ACTION_SEND && is_unbound(a->send.message))) {
         return false;
     }
     h = world_alloc(sizeof *h + len);

@@ -232,6 +232,7 @@ static void a_broken_gpu_ends_the_step_and_not_the_process(void **state)
             assert_int_equal(replica_step(&r, &loss), 0);
             assert_true(isfinite(loss));
             assert_int_equal(r.tokens_pending, 32);
+            assert_false(replica_in_pieces(&r)); /* it has no bits of these */
         }
         emu->fail_launch = 0; /* of the steps that passed */
         emu->sticky = 0;

@@ -179,6 +179,25 @@ static void a_ballot_of_one_in_debt_ends_no_round(void **state)
     cast_close(c);
 }
 
+/* Its owner asks once more, as no answer came: the disk has it already. */
+static void a_promise_said_again_is_saved_once(void **state)
+{
+    struct cast *c = cast_open(4);
+    struct prepare p = prepare_of(c, ballot_of(c, 1, 1));
+    uint32_t n_saves;
+
+    (void)state;
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_true(c->a[0]->ballot.frozen);
+    n_saves = c->a[0]->n_saves;
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_int_equal(c->a[0]->n_saves, n_saves);
+    ballot_save_failed(&c->a[0]->ballot);
+    say(c, 1, 0, MESSAGE_PREPARE, &p);
+    assert_int_equal(c->a[0]->n_saves, n_saves + 1);
+    cast_close(c);
+}
+
 /* Its round is late: everybody sees the cause. */
 static void a_round_that_stands_still_is_a_cause(void **state)
 {
@@ -342,6 +361,7 @@ int main(void)
         T(who_asks_without_a_cause_gets_three_views),
         T(an_old_word_is_worth_nothing),
         T(a_ballot_of_one_in_debt_ends_no_round),
+        T(a_promise_said_again_is_saved_once),
         T(a_round_that_stands_still_is_a_cause),
         T(the_first_to_see_a_loss_pays_nothing),
         T(who_asks_one_member_alone_pays_everybody),

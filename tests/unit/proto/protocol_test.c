@@ -544,6 +544,25 @@ static void only_what_needs_an_open_link_is_forwarded(void **state)
     }
 }
 
+/* Of all that members say to each other in rounds and ballots nothing may
+ * overtake the record; what opens a link must, or the link is refused. */
+static void what_binds_its_sender_waits_for_the_disk(void **state)
+{
+    struct frame_rule rules[MESSAGE_TYPES_MAX] = {{0}};
+
+    (void)state;
+    message_frame_rules(rules);
+    for (int type = MESSAGE_PREPARE; type <= MESSAGE_VERDICT; type++) {
+        assert_false(rules[type].unbound);
+    }
+    assert_false(rules[MESSAGE_HEARTBEAT].unbound);
+    assert_false(rules[MESSAGE_GOODBYE].unbound);
+    assert_false(rules[MESSAGE_FORWARD].unbound);
+    assert_true(rules[MESSAGE_HELLO].unbound);
+    assert_true(rules[MESSAGE_ADMISSION].unbound);
+    assert_true(rules[MESSAGE_PULSE].unbound);
+}
+
 int main(int argc, char **argv)
 {
     static const uint8_t seed[SIGN_SEED_BYTES] = {1, 2, 3};
@@ -552,6 +571,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(nobody_takes_a_reserved_number),
         cmocka_unit_test(what_can_be_stale_begins_with_what_it_is_of),
         cmocka_unit_test(only_what_needs_an_open_link_is_forwarded),
+        cmocka_unit_test(what_binds_its_sender_waits_for_the_disk),
     };
 
     if (identity_generate(&alice, seed) != 0) {

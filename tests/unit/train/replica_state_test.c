@@ -250,7 +250,10 @@ static void pieces_are_the_contribution(void **state)
 
     (void)state;
     open_one(&r, "opendiloco");
-    assert_true(replica_packs_pieces(&r.opt));
+    assert_true(replica_in_pieces(&r));
+    r.mirrored = true; /* as after a GPU that was lost */
+    assert_false(replica_in_pieces(&r));
+    r.mirrored = false;
     steps(&r);
     whole = malloc(r.n * sizeof *whole);
     assert_non_null(whole);

@@ -151,8 +151,10 @@ static void what_is_held_is_bounded(void **state)
     assert_int_equal(node_event(&a, EVENT_LINK_DOWN, 0)->event.link_down.link,
                      link);
     assert_int_equal(node_stats(&a).links_full, 1);
+    send_message(&a, other, 2, 8, 3000); /* in the room of what is gone */
+    RUN_UNTIL(&loop, a.toy.at == a.toy.n_queue);
     uv_sem_post(&disk);
-    RUN_UNTIL(&loop, c.toy.counts[EVENT_RECV] == 1); /* others are spared */
+    RUN_UNTIL(&loop, c.toy.counts[EVENT_RECV] == 2); /* others are spared */
     link = connect_nodes(&a, &b, &loop); /* and there is room again */
     node_act(&a, ACTION_SAVE)->save.len = 5;
     send_message(&a, link, 2, 9, 1000);
