@@ -27,10 +27,9 @@ static void put(struct barrier_queue *q, struct held *h)
     q->last = h;
 }
 
-static size_t held_size(const struct action *a)
+static size_t length(const struct action *a)
 {
-    return sizeof(struct held) +
-           (a->type == ACTION_SEND ? a->send.bytes.len : 0);
+    return a->type == ACTION_SEND ? a->send.bytes.len : 0;
 }
 
 static bool is_unbound(const struct shell *s, const struct action_send *send)
@@ -51,12 +50,12 @@ bool barrier_keeps(struct shell *s, const struct action *a)
     if (a->type == ACTION_SEND && !link_hold(s, &a->send, b->held_bytes)) {
         return true;
     }
-    h = shell_alloc(held_size(a));
+    h = shell_alloc(sizeof *h + length(a));
     h->action = *a;
     if (a->type == ACTION_SEND) {
-        memcpy(h->bytes, s->out->bytes + a->send.bytes.at, a->send.bytes.len);
+        memcpy(h->bytes, s->out->bytes + a->send.bytes.at, length(a));
     }
-    b->held_bytes += held_size(a) - sizeof *h;
+    b->held_bytes += length(a);
     put(b->next.bytes == NULL ? &b->held : &b->later, h);
     return true;
 }
@@ -69,7 +68,7 @@ static void release(struct shell *s, struct barrier_queue *q, bool silent)
     while ((h = q->first) != NULL) {
         q->first = h->next;
         q->last = h->next == NULL ? NULL : q->last;
-        s->barrier.held_bytes -= held_size(&h->action) - sizeof *h;
+        s->barrier.held_bytes -= length(&h->action);
         if (h->action.type == ACTION_HANG_UP) {
             link_hang_up(s, h->action.hang_up.link);
         } else {
@@ -141,15 +140,17 @@ static void saved(struct worker_job *job, int status)
     free(b->now.bytes);
     b->now = b->next = (struct barrier_record){0};
     b->saving = false;
-    if (silent) {
-        shell_note(s, &failed);
-    }
     release(s, &b->held, silent);
     b->held = b->later;
     b->later = (struct barrier_queue){0};
     if (next.bytes != NULL) {
         begin(s, next);
-    } else {
+    }
+    if (silent) { /* before the core hears anything else: it says no more that
+                     what it promised is on its way to the disk */
+        shell_step(s, &failed);
+    }
+    if (!b->saving) {
         shell_saved(s);
     }
 }

@@ -63,9 +63,6 @@ bool barrier_keeps(struct shell *s, const struct action *a);
 /* That link is gone, and what is held for it. */
 void barrier_forget(struct shell *s, uint32_t link);
 
-/* That link is gone, and what is held for it. */
-void barrier_forget(struct shell *s, uint32_t link);
-
 /* Not while one is written. */
 void barrier_close(struct shell *s);
 

@@ -21,6 +21,15 @@ static uint32_t slow_disk(struct node *a,
     return connect_nodes(a, b, loop);
 }
 
+static void
+slow_disk_end(struct node *a, struct node *b, uv_loop_t *loop, uv_sem_t *disk)
+{
+    node_close(a, loop);
+    node_close(b, loop);
+    loop_end(loop);
+    uv_sem_destroy(disk);
+}
+
 static uint32_t heard(const struct node *n, uint32_t i)
 {
     return node_event(n, EVENT_RECV, i)->first;
@@ -60,10 +69,7 @@ static void a_slow_disk_holds_up_promises_and_no_sign_of_life(void **state)
         assert_int_equal(heard(&b, i), i); /* in order */
     }
     assert_int_equal(a.n_saved, 2);
-    node_close(&a, &loop);
-    node_close(&b, &loop);
-    loop_end(&loop);
-    uv_sem_destroy(&disk);
+    slow_disk_end(&a, &b, &loop, &disk);
 }
 
 static void a_held_goodbye_comes_before_its_hang_up(void **state)
@@ -93,10 +99,7 @@ static void a_held_goodbye_comes_before_its_hang_up(void **state)
     uv_sem_post(&disk);
     RUN_UNTIL(&loop, b.toy.counts[EVENT_LINK_DOWN] == 2);
     assert_int_equal(b.toy.counts[EVENT_RECV], 1);
-    node_close(&a, &loop);
-    node_close(&b, &loop);
-    loop_end(&loop);
-    uv_sem_destroy(&disk);
+    slow_disk_end(&a, &b, &loop, &disk);
 }
 
 static void a_shell_that_closes_waits_for_its_disk(void **state)
@@ -124,10 +127,7 @@ static void a_shell_that_closes_waits_for_its_disk(void **state)
     assert_int_equal(b.toy.counts[EVENT_RECV], 1);
     assert_int_equal(a.n_saved, 1);
     assert_int_equal(a.toy.n_log + a.toy.n_ticks, n_steps); /* no more steps */
-    node_close(&a, &loop);
-    node_close(&b, &loop);
-    loop_end(&loop);
-    uv_sem_destroy(&disk);
+    slow_disk_end(&a, &b, &loop, &disk);
 }
 
 static void what_is_held_is_bounded(void **state)
@@ -161,11 +161,8 @@ static void what_is_held_is_bounded(void **state)
     uv_sem_post(&disk);
     RUN_UNTIL(&loop, b.toy.counts[EVENT_RECV] == 1);
     assert_int_equal(heard(&b, 0), 9);
-    node_close(&a, &loop);
-    node_close(&b, &loop);
     node_close(&c, &loop);
-    loop_end(&loop);
-    uv_sem_destroy(&disk);
+    slow_disk_end(&a, &b, &loop, &disk);
 }
 
 int main(void)
