@@ -119,7 +119,8 @@ struct machine_stage {
     struct stage_slots slots;        /* n 0: no stage */
     bool held;
     uint32_t number;
-    uint32_t wanted; /* and 1: a move that waits for jobs; 0: none */
+    uint32_t wanted;      /* and 1: a move that waits for jobs; 0: none */
+    uint64_t tokens_seen; /* by the trainers of the stages before */
 };
 
 /* What the model's files say; valid once machine_open_data() was. */

@@ -310,6 +310,7 @@ static int start_trainer(struct machine *m)
         opt.replica = m->replica;
         m->wire.slots.sparing = m->replica.device == NULL;
         opt.slots = m->stage.slots.n > 0 ? &m->stage.slots : NULL;
+        opt.tokens_seen = m->stage.tokens_seen;
         opt.error_feedback = m->wire.error != NULL;
         opt.take_offer = machine_take_offer;
         opt.offer_block = m->terms.audits ? m->terms.block : 0;

@@ -36,6 +36,10 @@ uint64_t machine_stage_need(const struct machine *m, uint32_t stage)
 
 static void forget(struct machine *m)
 {
+    if (m->trainer != NULL) {
+        trainer_stop(m->trainer);
+        m->stage.tokens_seen = trainer_tokens_seen(m->trainer);
+    }
     trainer_close(m->trainer);
     m->trainer = NULL;
     stage_slots_close(&m->stage.slots);

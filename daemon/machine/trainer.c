@@ -2,6 +2,7 @@
 #include "daemon/machine/trainer_internal.h"
 #include "daemon/machine/trainer_loop.h"
 
+#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -359,9 +360,10 @@ static int load(struct trainer *t,
         if (job->from_seed) {
             rc = replica_init(r);
         } else {
-            rc = replica_restore(r, job->round, c->state, c->moments,
-                                 c->moments == NULL ? NULL : c->moments + r->n,
-                                 c->inner_step, c->tokens);
+            rc = replica_restore(
+                r, job->round, c->state, c->moments,
+                c->moments == NULL ? NULL : c->moments + r->n, c->inner_step,
+                c->tokens > r->tokens_seen ? c->tokens : r->tokens_seen);
         }
         drop_residual(t);
     } else {
@@ -754,6 +756,7 @@ static int open_parts(struct trainer *t, char *errmsg)
         rv = trainer_loop_open(&t->loop, opt, &t->opt.replica, errmsg);
     }
     rv = rv == 0 ? replica_open(&t->replica, &t->opt.replica, errmsg) : rv;
+    t->replica.tokens_seen = opt->tokens_seen;
     if (rv == 0 && opt->error_feedback) {
         rv = take_residual(t);
     }
@@ -901,6 +904,12 @@ void trainer_stop(struct trainer *t)
     (void)pthread_join(t->thread, NULL);
     publisher_wait(t->publisher);
     t->stopped = true;
+}
+
+uint64_t trainer_tokens_seen(const struct trainer *t)
+{
+    assert(t->stopped);
+    return t->replica.tokens_seen;
 }
 
 void trainer_close(struct trainer *t)

@@ -83,6 +83,7 @@ struct trainer_command {
 struct trainer_options {
     struct replica_options replica;
     struct stage_slots *slots; /* of a stage, borrowed; NULL: no pipeline */
+    uint64_t tokens_seen;      /* by this peer's trainers before: it goes on */
     /* Add to each contribution what rounding took from the one before. */
     bool error_feedback;
     /* A GPU that fails is opened again once; then training goes on on the
@@ -144,6 +145,9 @@ const float *trainer_contribution(const struct trainer *t);
 /* Ends after the current inner step and joins the thread; the contribution
  * stays readable. NULL is allowed. */
 void trainer_stop(struct trainer *t);
+
+/* Ever, by this peer; of one that was stopped. */
+uint64_t trainer_tokens_seen(const struct trainer *t);
 
 /* Stops it and gives its memory back. */
 void trainer_close(struct trainer *t);

@@ -474,6 +474,23 @@ static void a_machine_moves_to_another_stage(void **state)
     close_rig(g);
 }
 
+static void what_it_trained_in_a_stage_before_counts_on(void **state)
+{
+    struct rig *g[2] = {open_stage(0), open_stage(1)};
+
+    (void)state;
+    through(g[0], g[1], 0);
+    through(g[0], g[1], 1);
+    (void)pipe_op(g[0], PIPE_STEP, 0, MICRO);
+    assert_true(g[0]->tokens == MICRO * SEQ);
+    stage(g[0], 1);
+    load_seed(g[0]);
+    assert_int_equal(idle_step(g[0]), 0);
+    assert_true(g[0]->tokens == MICRO * SEQ);
+    close_rig(g[0]);
+    close_rig(g[1]);
+}
+
 static uint64_t clock_ns(clockid_t id)
 {
     struct timespec t;
@@ -522,6 +539,7 @@ int main(void)
         CASE(held_out_windows_pass_beside_the_steps),
         CASE(segments_that_do_not_fit_are_refused),
         CASE(a_machine_moves_to_another_stage),
+        CASE(what_it_trained_in_a_stage_before_counts_on),
         CASE(a_share_of_the_processor_holds_for_stages),
     };
 

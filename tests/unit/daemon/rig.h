@@ -58,6 +58,7 @@ struct rig {
     /* Reports but PROGRESS and DOWNLOADING, which are counted only. */
     struct local_event told[TOLD_MAX];
     uint32_t n_told, n_counted;
+    uint64_t tokens; /* trained, as PROGRESS said it last */
     bool shell_closing, shell_closed, machine_closing, machine_closed;
 };
 
@@ -227,6 +228,7 @@ static inline void step(void *self, const struct event *event, struct out *out)
     }
     g->n_counted++;
     if (e->type == LOCAL_PROGRESS || e->type == LOCAL_DOWNLOADING) {
+        g->tokens = e->type == LOCAL_PROGRESS ? e->progress.tokens : g->tokens;
         return;
     }
     if (e->rc == 0 && e->type == LOCAL_CONFIGURED) {
