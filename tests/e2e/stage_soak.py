@@ -187,7 +187,7 @@ def stages_soak():
     with Run(text, rounds) as calm:
         calm.reach(rounds)
         check_counts(calm, True)
-    with Run(text, rounds + 4) as run:
+    with Run(text, 10_000_000) as run:  # nobody comes back after its end
         for at in (3, 7, 11, 15):
             run.reach(at)
             print(f"round {run.newest}: {run.strike(rng).name} dies")
