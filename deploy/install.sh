@@ -431,6 +431,7 @@ take_away() {
         esac
     done <"$lib/$old/installed"
     folders=$(sed -n 's/^folder //p' "$lib/$old/installed")
+    trap '' INT TERM HUP # without its record the rest is found by nobody
     sweep none
     rm "$lib/loco"
     printf '%s\n' "$folders" | drop_folders
