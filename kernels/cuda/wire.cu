@@ -201,6 +201,90 @@ __device__ inline void encode_e3m0(
     }
 }
 
+/* The sum over all threads of the block, known to all of them. */
+__device__ inline uint32_t total(uint32_t mine, uint32_t *shared)
+{
+    for (int step = WARP / 2; step > 0; step /= 2) {
+        mine += __shfl_xor_sync(ALL, mine, step);
+    }
+    __syncthreads(); /* what was there before has been read */
+    if (threadIdx.x % WARP == 0) {
+        shared[threadIdx.x / WARP] = mine;
+    }
+    __syncthreads();
+    mine = 0;
+    for (int k = 0; k < THREADS / WARP; k++) {
+        mine += shared[k];
+    }
+    return mine;
+}
+
+#define INT2_MOST 32512u
+
+/* See sync/codec/int2.c. */
+__device__ inline uint32_t int2_whole(float x, float inverse)
+{
+    float t = __fmul_rn(__uint_as_float(__float_as_uint(x) & SIGN_OFF), inverse);
+
+    return (uint32_t)__float2int_rz(__fadd_rn(__fmul_rn(t, 256.0f), 0.5f));
+}
+
+__device__ inline uint16_t int2_level(float m, uint32_t q, uint32_t n)
+{
+    float share = __fdiv_rn((float)q, (float)(n * INT2_MOST));
+    uint32_t bits = __float_as_uint(__fmul_rn(m, share));
+
+    bits = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)(bits >= 0x7f80u ? 0x7f7fu : bits);
+}
+
+__device__ inline void encode_int2(const struct wire_args &a,
+                                   int64_t at,
+                                   int n,
+                                   uint8_t *to,
+                                   uint32_t max,
+                                   uint32_t *shared)
+{
+    float m = __uint_as_float(max);
+    bool zeros = m < LOW_MIN;
+    float inverse = zeros ? 0 : __fdiv_rn(127.0f, m);
+    uint32_t q = 0, q_large = 0, n_large = 0;
+    uint16_t low = 0, high = 0;
+
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        q += int2_whole(term(a, at + i), inverse);
+    }
+    q = total(q, shared);
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        uint32_t own = int2_whole(term(a, at + i), inverse);
+
+        n_large += own > q / (uint32_t)n;
+        q_large += own > q / (uint32_t)n ? own : 0;
+    }
+    n_large = total(n_large, shared);
+    q_large = total(q_large, shared);
+    if (!zeros) {
+        low = int2_level(m, q - q_large, (uint32_t)n - n_large);
+        high = n_large == 0 ? low : int2_level(m, q_large, n_large);
+    }
+    if (threadIdx.x == 0) {
+        put_16(to, low);
+        put_16(to + 2, high);
+    }
+    for (int i = 4 * threadIdx.x; i < n; i += 4 * THREADS) {
+        unsigned codes = 0;
+
+        for (int k = 0; k < 4 && i + k < n; k++) {
+            float x = term(a, at + i + k);
+            unsigned large = int2_whole(x, inverse) > q / (uint32_t)n;
+            unsigned sign = __float_as_uint(x) >> 31;
+
+            codes |= (large || low != 0 ? sign << 1 | large : 0) << 2 * k;
+        }
+        to[4 + i / 4] = (uint8_t)codes;
+    }
+}
+
 /* Elements of a whole block, or of a piece of a type without; their bytes;
  * magnitudes that do not fit. */
 template <int WIRE> __host__ __device__ constexpr int block_of();
@@ -253,8 +337,10 @@ template <int WIRE> __global__ void encode_kernel(struct wire_args a)
         encode_fp16(a, at, n, to, max);
     } else if (WIRE == CODEC_INT8) {
         encode_int8(a, at, n, to, max);
-    } else {
+    } else if (WIRE == CODEC_E3M0) {
         encode_e3m0(a, at, n, to, max);
+    } else {
+        encode_int2(a, at, n, to, max, (uint32_t *)memory);
     }
 }
 
@@ -272,6 +358,10 @@ __device__ inline bool scale_of(const uint8_t *from, float *s)
 
         *s = good ? power_of_two(e) : 0;
         return good;
+    }
+    if (WIRE == CODEC_INT2) {
+        *s = 1;
+        return get_16(from + 2) < 0x7f80u && get_16(from) <= get_16(from + 2);
     }
     if (WIRE != CODEC_INT8 && WIRE != CODEC_E3M0) {
         *s = 1;
@@ -304,6 +394,12 @@ __device__ inline bool decode_one(const uint8_t *from, int i, float s, float *x)
 
         *x = __fmul_rn((float)q, s);
         return q != -128 && (q == 0 || s != 0.0f);
+    } else if (WIRE == CODEC_INT2) {
+        unsigned code = from[4 + i / 4] >> (i % 4 * 2) & 3u;
+        uint32_t level = get_16(from + 2 * (code & 1u));
+
+        *x = __uint_as_float(level << 16 | code >> 1 << 31);
+        return code == 0 || level != 0;
     } else {
         unsigned code = from[4 + i / 2] >> (i % 2 * 4) & 15u;
         unsigned k = code & 7u;
@@ -334,6 +430,10 @@ template <int WIRE> __global__ void decode_kernel(struct wire_args a)
         a.op.x[at + i] = x;
     }
     if (WIRE == CODEC_E3M0 && n % 2 != 0 && from[4 + n / 2] >> 4 != 0) {
+        good = false;
+    }
+    if (WIRE == CODEC_INT2 && n % 4 != 0 &&
+        from[4 + n / 4] >> (n % 4 * 2) != 0) {
         good = false;
     }
     if (!good) {

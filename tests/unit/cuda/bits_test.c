@@ -270,6 +270,9 @@ static void refusals(void)
         try_refusal(CODEC_E3M0, 3, (uint8_t)byte, 77);
         try_refusal(CODEC_E3M0, 9, (uint8_t)byte, 77);
         try_refusal(CODEC_E3M0, 42, (uint8_t)byte, 77); /* behind an odd end */
+        try_refusal(CODEC_INT2, 1, (uint8_t)byte, 77);  /* its levels */
+        try_refusal(CODEC_INT2, 3, (uint8_t)byte, 77);
+        try_refusal(CODEC_INT2, 23, (uint8_t)byte, 77); /* behind the end */
     }
     try_refusal(CODEC_INT8, 20, 0x80, 77);
 }

@@ -94,14 +94,11 @@ static void a_butterfly_averages_in_every_wire_type(void **state)
     static const struct {
         const char *wire;
         double step;
-    } rows[] = {{"fp32", 1e-6},
-                {"bf16", 0x1p-8},
-                {"fp16", 0x1p-11},
-                {"int8", 1.01 / 254},
-                {"e3m0", 0.25}};
+    } rows[] = {{"fp32", 1e-6},       {"bf16", 0x1p-8}, {"fp16", 0x1p-11},
+                {"int8", 1.01 / 254}, {"e3m0", 0.25},   {"int2", 0.27}};
 
     (void)state;
-    for (uint32_t i = 0; i < 5; i++) {
+    for (uint32_t i = 0; i < 6; i++) {
         uint32_t n = 2 + i % 4;
         struct bench_rank_options o = options(rows[i].wire, n, 300001);
         struct bench_result r;

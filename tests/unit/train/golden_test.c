@@ -288,6 +288,12 @@ static void two_rounds_in_e3m0_give_the_stored_bits(void **state)
     check(CODEC_E3M0, 0x62ef63a238c6a25cU);
 }
 
+static void two_rounds_in_int2_give_the_stored_bits(void **state)
+{
+    (void)state;
+    check(CODEC_INT2, 0x1ea8f63f78d8c791U);
+}
+
 /* The outer steps of the presets that have Muon inside. */
 static void two_rounds_of_muloco_give_the_stored_bits(void **state)
 {
@@ -310,6 +316,7 @@ int main(void)
         cmocka_unit_test(two_rounds_in_fp16_give_the_stored_bits),
         cmocka_unit_test(two_rounds_in_int8_give_the_stored_bits),
         cmocka_unit_test(two_rounds_in_e3m0_give_the_stored_bits),
+        cmocka_unit_test(two_rounds_in_int2_give_the_stored_bits),
         cmocka_unit_test(two_rounds_of_muloco_give_the_stored_bits),
         cmocka_unit_test(two_rounds_of_muon_avg_give_the_stored_bits),
         cmocka_unit_test(a_centred_butterfly_gives_the_stored_bits),

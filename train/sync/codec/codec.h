@@ -22,6 +22,10 @@
  *           float   s        the largest magnitude
  *           uint4   c[]      low nibble first, 0 behind an odd end: sign << 3
  *                            | k; k = 0 is 0, k = 1 to 7 is s * 2^(k - 7)
+ *   int2  blocks of 1,024 elements:
+ *           bf16    l[2]     the mean magnitude of the small and of the large
+ *           uint2   c[]      lowest bits first, 0 behind the end: sign << 1
+ *                            | k; the value is l[k]
  *
  * The types and what each is good for are the rows of codec.def. The exact
  * rules are those of the reference in codec_TYPE.c, one file each.
@@ -57,9 +61,11 @@
  * finite or that the type cannot hold; decode and add return it for one that
  * decodes so. What no encoder writes is LOCO_EPROTO: an fp16 exponent outside
  * its bounds; a scale of int8 or e3m0 that is negative, not finite, too small
- * or too large; the codes -128 and 8 (minus zero); a code that is not 0 under
- * a scale of 0 or behind an odd end. Every output is then unspecified (in-place
- * add: the source's too), never written beyond bytes(n) or n.
+ * or too large; a level of int2 that is negative or not finite, or a large one
+ * below the small one; the codes -128 and 8 (minus zero); a code that is not 0
+ * under a scale or level of 0 or behind the end. Every output is then
+ * unspecified (in-place add: the source's too), never written beyond bytes(n)
+ * or n.
  *
  * Threads: all functions are pure. They use 32 KiB of stack, `sum` 64 KiB.
  */
@@ -80,8 +86,8 @@
  * of a piece. */
 #define CODEC_BLOCK_MAX 4096
 
-/* A block of int8 or e3m0 whose largest magnitude is below this is sent as
- * zeros, so that no scale and no step is sub-normal. */
+/* A block of int8, e3m0 or int2 whose largest magnitude is below this is sent
+ * as zeros, so that no scale and no step is sub-normal. */
 #define CODEC_LOW_MIN 0x1p-119F
 
 /* One encoding with everything that may go with it. Pointers are to n floats

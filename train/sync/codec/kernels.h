@@ -119,4 +119,16 @@ struct e3m0_scale {
 int e3m0_scale_of(uint32_t max, struct e3m0_scale *out);
 int e3m0_scale_read(const uint8_t *src, float *s);
 
+/* int2: what the levels are made of (int2.c), of the elements as whole numbers
+ * q. Large are those above `bound`. */
+struct int2_sums {
+    uint32_t n, q; /* all elements; the sum of their q */
+    uint32_t bound;
+    uint32_t n_large, q_large;
+};
+/* Both levels for the wire; n is above 0, max at least CODEC_LOW_MIN. */
+void int2_levels_put(uint8_t *dst, uint32_t max, const struct int2_sums *s);
+/* Reads and checks the small and the large one. */
+int int2_levels_read(const uint8_t *src, float level[2]);
+
 #endif
