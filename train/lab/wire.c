@@ -6,7 +6,8 @@
  * it was asked for: each part is encoded once, the owner decodes all, sums in
  * fp32 in member order (codec_sum), encodes once, and all decode that. One
  * member alone encodes once. Error feedback is the member's: what the rounding
- * at its hop took goes into its next contribution.
+ * at its hop took goes into its next contribution, and the owner's has what the
+ * encoding of its slice of the sum took, too (sync/codec/lanes.h).
  */
 #include <string.h>
 
@@ -82,6 +83,40 @@ static int ring(struct lab *lab,
     return 0;
 }
 
+/* Each member's slice of the sum: terms and scale are those of all members, of
+ * vectors that are encoded one behind the other in lab->wire. */
+static int sum_slices(struct lab *lab,
+                      const struct codec *codec,
+                      const struct lab_part *parts,
+                      uint64_t len,
+                      struct codec_sum *sum)
+{
+    uint32_t block = codec->block == 1 ? CODEC_PIECE : codec->block;
+    const uint8_t *terms[LAB_PEERS_MAX];
+    float *out = sum->result;
+    int rv = 0;
+
+    sum->terms = terms;
+    for (uint32_t c = 0; c < sum->n_terms && rv == 0; c++) {
+        uint64_t begin, end;
+        uint8_t *at;
+
+        chunk_of(len, block, sum->n_terms, c, &begin, &end);
+        at = lab->wire + codec->bytes((size_t)begin);
+        for (uint32_t i = 0; i < sum->n_terms; i++) {
+            terms[i] = at + i * codec->bytes((size_t)len);
+        }
+        sum->n = (size_t)(end - begin);
+        sum->result = out + begin;
+        sum->next = parts[c].residual == NULL || sum->scale[c] <= 0
+                        ? NULL
+                        : parts[c].residual + begin;
+        sum->next_scale = sum->next == NULL ? 0 : 1 / sum->scale[c];
+        rv = codec->sum(at, sum);
+    }
+    return rv;
+}
+
 static int butterfly(struct lab *lab,
                      const struct codec *codec,
                      const struct lab_part *parts,
@@ -91,12 +126,9 @@ static int butterfly(struct lab *lab,
 {
     double total = weight_sum(parts, n);
     size_t bytes = codec->bytes((size_t)len);
-    const uint8_t *terms[LAB_PEERS_MAX];
     float scale[LAB_PEERS_MAX];
-    struct codec_sum sum = {.terms = terms,
-                            .scale = scale,
+    struct codec_sum sum = {.scale = scale,
                             .n_terms = n,
-                            .n = (size_t)len,
                             .clip = lab->opt.clip,
                             .centred = lab->opt.centred,
                             .result = out};
@@ -111,11 +143,10 @@ static int butterfly(struct lab *lab,
             .next = parts[i].residual,
         };
 
-        terms[i] = lab->wire + i * bytes;
         scale[i] = (float)(parts[i].weight / total);
         rv = codec->encode_op(lab->wire + i * bytes, &op);
     }
-    return rv != 0 ? rv : codec->sum(lab->wire, &sum);
+    return rv != 0 ? rv : sum_slices(lab, codec, parts, len, &sum);
 }
 
 int lab_average(struct lab *lab,

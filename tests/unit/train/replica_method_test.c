@@ -19,6 +19,7 @@
 #include "tests/unit/train/small_run.h"
 #include "train/lab/lab.h"
 #include "train/replica/pair.h"
+#include "train/sync/codec/lanes.h"
 
 #define PEERS 2
 #define STEPS 24
@@ -70,6 +71,7 @@ struct swarm {
     uint8_t *wire;
     uint64_t round;
     bool under_way;
+    float *residual[PEERS + 1]; /* with error feedback in a butterfly */
 };
 
 static void open_one(struct swarm *s, const struct method *m)
@@ -120,6 +122,60 @@ static void reduce(struct swarm *s, uint32_t n)
     }
 }
 
+/* What owner `owner` makes of [at, at + n) of x. */
+static void
+sum_slice(struct swarm *s, uint32_t owner, float **x, uint64_t at, size_t n)
+{
+    const struct codec *c = s->r[0].opt.codec;
+    const float weight = 1.0F / (float)s->n;
+    struct lanes l = {0};
+    struct lanes_sum sum = {.attempt = 1,
+                            .lane = owner,
+                            .n = (uint32_t)n,
+                            .own = x[owner] + at,
+                            .scale = weight,
+                            .dst = s->wire + c->bytes(at),
+                            .next = s->residual[owner] + at};
+
+    assert_int_equal(lanes_fit(&l, c, n, s->n, 1), 0);
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct codec_op op = {
+            .own = x[i] + at, .n = n, .scale = 1, .next = s->residual[i] + at};
+
+        if (i != owner) {
+            assert_int_equal(c->encode_op(lanes_at(&l, i, 0), &op), 0);
+            lanes_keep(&l, 1, i, 0, (uint32_t)n, weight);
+        }
+    }
+    assert_int_equal(lanes_sum(&l, &sum), 0);
+    lanes_free(&l);
+}
+
+/* As reduce(), by the owners of equal slices, with error feedback: as
+ * daemon/machine does it. */
+static void reduce_by_owners(struct swarm *s)
+{
+    uint32_t block = s->r[0].opt.codec->block;
+    uint64_t len = replica_elements(&s->r[0]);
+    uint64_t per = ((len + block - 1) / block + s->n - 1) / s->n * block;
+    float *x[PEERS + 1];
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        x[i] = malloc((size_t)len * sizeof *x[i]);
+        assert_non_null(x[i]);
+        for (uint64_t k = 0; k < len; k++) {
+            x[i][k] = s->r[i].contribution[k] + s->residual[i][k];
+        }
+    }
+    for (uint64_t at = 0; at < len; at += per) {
+        sum_slice(s, (uint32_t)(at / per), x, at,
+                  (size_t)(len - at < per ? len - at : per));
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        free(x[i]);
+    }
+}
+
 static void apply(struct swarm *s, uint32_t i, double share)
 {
     const struct replica_commit c = {s->round, s->wire, share, s->n, s->n};
@@ -141,7 +197,11 @@ static void make_steps(struct swarm *s, uint64_t steps)
                 assert_true(replica_left(&s->r[i]) == 0);
                 assert_int_equal(replica_pack(&s->r[i]), 0);
             }
-            reduce(s, s->n);
+            if (s->residual[0] != NULL) {
+                reduce_by_owners(s);
+            } else {
+                reduce(s, s->n);
+            }
             s->round++;
             s->under_way = true;
         } else if (steps == 0) {
@@ -229,6 +289,37 @@ static void every_method_gives_the_bits_of_the_laboratory(void **state)
         got = bits_of_mean(&s);
         if (got != want) { /* exactly */
             fail_msg("%s: %.17g, in the laboratory %.17g", names[i], got, want);
+        }
+        swarm_close(&s);
+    }
+}
+
+static void feedback_in_a_butterfly_is_that_of_the_laboratory(void **state)
+{
+    static const enum codec_id wires[] = {CODEC_INT8, CODEC_E3M0, CODEC_INT2};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct method m = method_of("localsgd");
+        double want, got;
+        struct swarm s;
+
+        m.wire = wires[i];
+        m.error_feedback = true;
+        want = in_the_laboratory(&m, PEERS).bits_per_byte;
+        swarm_open(&s, &m, PEERS);
+        for (uint32_t k = 0; k < PEERS; k++) {
+            s.residual[k] = calloc((size_t)s.r[0].n, sizeof(float));
+            assert_non_null(s.residual[k]);
+        }
+        make_steps(&s, STEPS);
+        got = bits_of_mean(&s);
+        if (got != want) { /* exactly */
+            fail_msg("wire %u: %.17g, in the laboratory %.17g", wires[i], got,
+                     want);
+        }
+        for (uint32_t k = 0; k < PEERS; k++) {
+            free(s.residual[k]);
         }
         swarm_close(&s);
     }
@@ -578,6 +669,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_method_gives_the_bits_of_the_laboratory),
+        cmocka_unit_test(feedback_in_a_butterfly_is_that_of_the_laboratory),
         cmocka_unit_test(pairs_give_the_bits_of_the_laboratory),
         cmocka_unit_test(members_and_joiners_hold_the_same_state),
         cmocka_unit_test(also_where_the_model_is_tiny),
