@@ -190,9 +190,10 @@ struct job_audit {
 /* Its moments and blocks have come as BUFFER_MOMENTS and OFFER of STREAM_WORK;
  * the state before `round` and the result are here. */
 struct job_repeat {
-    bool stop;             /* nothing of that is wanted any more; no answer */
-    uint64_t round;        /* the commit that has the contribution */
-    uint64_t base;         /* the state before it, as segment.name has it */
+    bool stop;      /* nothing is wanted any more of that maker's lease of that
+                       round and base; no answer */
+    uint64_t round; /* the commit that has the contribution */
+    uint64_t base;  /* the state before it, as segment.name has it */
     struct peer_id maker;  /* whose it is.. */
     struct out_span lease; /* ..and the struct lease that it read.. */
     uint32_t steps;        /* ..so many positions of */

@@ -72,6 +72,36 @@ bool work_room_is_of(const struct work_room *r,
            id_eq(&r->maker, maker);
 }
 
+uint32_t work_rooms_find(const struct work_room *rooms,
+                         uint64_t round,
+                         uint64_t base,
+                         const struct peer_id *maker)
+{
+    uint32_t k = 0;
+
+    while (k < WORK_ROOMS && !work_room_is_of(&rooms[k], round, base, maker)) {
+        k++;
+    }
+    return k;
+}
+
+uint32_t work_rooms_free(const struct work_room *rooms,
+                         uint64_t round,
+                         uint32_t not_this)
+{
+    uint32_t best = WORK_ROOMS;
+
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        bool is_old = rooms[k].round + REPEAT_COMMITS < round;
+
+        if (k != not_this && (rooms[k].round == 0 || is_old) &&
+            (best == WORK_ROOMS || rooms[k].round < rooms[best].round)) {
+            best = k;
+        }
+    }
+    return best;
+}
+
 /* Elements of the moments, where that piece is of `elements` ones. */
 static int
 begin(struct work_room *r, const struct segment *s, const struct offer_cut *cut)

@@ -13,9 +13,9 @@
  *     work_room_take*, work_room_mean* -> work_room_is_full -> the lease is
  * made again -> work_room_read
  *
- * Moments are one vector, u then v, in bf16. One lease at a time: a
- * piece of another one empties the room. Memory: 8 bytes a parameter, and three
- * times WORK_BLOCKS blocks in fp32. One thread.
+ * Moments are one vector, u then v, in bf16. A piece of another lease empties
+ * the room; a machine has WORK_ROOMS of them. Memory of one: 8 bytes a
+ * parameter, and three times WORK_BLOCKS blocks in fp32. One thread.
  */
 #ifndef LOCO_DAEMON_JOBS_WORK_ROOM_H
 #define LOCO_DAEMON_JOBS_WORK_ROOM_H
@@ -68,6 +68,21 @@ bool work_room_is_of(const struct work_room *r,
 
 /* The contribution that a piece is about. */
 uint64_t work_round(const struct segment *s);
+
+/* Of WORK_ROOMS rooms the one of that lease; WORK_ROOMS: there is none. */
+uint32_t work_rooms_find(const struct work_room *rooms,
+                         uint64_t round,
+                         uint64_t base,
+                         const struct peer_id *maker);
+
+/* One for a lease of that round which has none; the caller empties it. It is an
+ * empty one, or one of so long ago that nobody may speak of it any more.
+ * Whoever gives up a lease empties its room, so the latter is a mistake of
+ * ours; but each such room would be lost for ever. WORK_ROOMS: there is none.
+ * `not_this`: a room in use, or WORK_ROOMS. */
+uint32_t work_rooms_free(const struct work_room *rooms,
+                         uint64_t round,
+                         uint32_t not_this);
 
 /* The result of that round at block k of `sent`, encoded. */
 int work_room_mean(struct work_room *r,

@@ -166,11 +166,11 @@ struct machine_wire {
 /* Work of others, made again. */
 struct machine_work {
     struct offer moments[MACHINE_MOMENTS]; /* the newest first; under `mutex` */
-    struct work_room room;
-    struct snapshot *base; /* the state before the round of the room */
-    bool reading;          /* a REPEAT reads both.. */
-    atomic_bool done;      /* ..until then.. */
-    atomic_bool stop;      /* ..and is to end now */
+    struct work_room rooms[WORK_ROOMS];
+    struct snapshot *bases[WORK_ROOMS]; /* before their rounds; NULL: none */
+    uint32_t reading; /* a REPEAT reads this room; WORK_ROOMS: none.. */
+    atomic_bool done; /* ..until then.. */
+    atomic_bool stop; /* ..and it is to end now */
 };
 
 struct machine_pair {
@@ -324,7 +324,7 @@ void machine_take_moments(void *self, struct offer *o);
 int machine_moments_fill(struct machine *m,
                          const struct segment *s,
                          uint8_t *dst);
-/* A piece of STREAM_WORK. LOCO_EBUSY: a REPEAT reads what is here. */
+/* A piece of STREAM_WORK. LOCO_EBUSY: all rooms are in use. */
 int machine_work_take(struct machine *m,
                       const struct segment *s,
                       const uint8_t *src);

@@ -701,6 +701,7 @@ int machine_open(struct machine **machine,
     m->on_stop = on_stop;
     m->data = data;
     m->urls.stop = -1;
+    m->work.reading = WORK_ROOMS;
     machine_configure(m);
     rv = worker_open(&m->workers, loop, WORKERS);
     if (rv != 0) {

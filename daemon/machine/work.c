@@ -5,9 +5,9 @@
  * the next lease begins with (publisher.c); they are kept for the round under
  * way and five more, 4 bytes a parameter each. Who audits another member
  * collects that one's moments and some blocks of what it sent in a room
- * (daemon/jobs/work_room.h); a REPEAT hands the room and the state before the
- * round to the trainer (trainer_repeat.h), and nothing in it changes until that
- * is answered.
+ * (daemon/jobs/work_room.h), one for each lease that is looked into; a REPEAT
+ * hands a room and the state before its round to the trainer
+ * (trainer_repeat.h), and nothing in it changes until that is answered.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,18 +59,20 @@ int machine_moments_fill(struct machine *m,
 
 /* ---- leases of others --------------------------------------------------- */
 
-static void let_go(struct machine *m)
+static void let_go(struct machine *m, uint32_t room)
 {
-    machine_snapshot_drop(m, m->work.base);
-    m->work.base = NULL;
+    machine_snapshot_drop(m, m->work.bases[room]);
+    m->work.bases[room] = NULL;
+    work_room_free(&m->work.rooms[room]);
 }
 
-/* Whether a REPEAT reads the room. The state is let go when it is answered. */
-static bool is_busy(struct machine *m)
+/* The room that a REPEAT reads; WORK_ROOMS: none. Once that is answered, it is
+ * let go. */
+static uint32_t reading(struct machine *m)
 {
-    if (m->work.reading && atomic_load(&m->work.done)) {
-        m->work.reading = false;
-        let_go(m);
+    if (m->work.reading < WORK_ROOMS && atomic_load(&m->work.done)) {
+        let_go(m, m->work.reading);
+        m->work.reading = WORK_ROOMS;
     }
     return m->work.reading;
 }
@@ -78,12 +80,12 @@ static bool is_busy(struct machine *m)
 /* The state of that hash, which is kept from the first piece on: only the last
  * states are kept else, and the pieces may take longer than that. LOCO_ENOENT:
  * it is not here. */
-static int hold_base(struct machine *m, uint64_t round, uint64_t name)
+static int
+hold_base(struct machine *m, uint32_t room, uint64_t round, uint64_t name)
 {
-    struct machine_work *w = &m->work;
     const struct kept_state *kept;
 
-    if (w->base != NULL && w->base->round == round && w->base->name == name) {
+    if (m->work.bases[room] != NULL) {
         return 0;
     }
     machine_snapshots_collect(m);
@@ -91,9 +93,8 @@ static int hold_base(struct machine *m, uint64_t round, uint64_t name)
     if (kept == NULL) {
         return LOCO_ENOENT;
     }
-    let_go(m);
-    w->base = kept->state;
-    w->base->refs++;
+    m->work.bases[room] = kept->state;
+    m->work.bases[room]->refs++;
     return 0;
 }
 
@@ -102,20 +103,36 @@ int machine_work_take(struct machine *m,
                       const uint8_t *src)
 {
     const struct offer_cut cut = segment_cut(&m->terms, m->codec, s);
-    int rv = is_busy(m) ? LOCO_EBUSY : 0;
+    struct machine_work *w = &m->work;
+    const uint32_t busy = reading(m);
+    uint32_t k = work_rooms_find(w->rooms, work_round(s), s->name, &s->maker);
+    int rv;
 
-    rv = rv == 0 ? hold_base(m, work_round(s) - 1, s->name) : rv;
-    return rv == 0 ? work_room_take(&m->work.room, &cut, s, src) : rv;
+    if (k == WORK_ROOMS) {
+        k = work_rooms_free(w->rooms, work_round(s), busy);
+        if (k < WORK_ROOMS) {
+            let_go(m, k);
+        }
+    }
+    if (k == WORK_ROOMS || k == busy) {
+        return LOCO_EBUSY;
+    }
+    rv = hold_base(m, k, work_round(s) - 1, s->name);
+    rv = rv == 0 ? work_room_take(&w->rooms[k], &cut, s, src) : rv;
+    if (w->rooms[k].round == 0) {
+        let_go(m, k); /* nothing of it came */
+    }
+    return rv;
 }
 
 /* The result of the round beside each block of what the maker sent. */
-static int take_means(struct machine *m, uint64_t round)
+static int take_means(struct machine *m, struct work_room *room, uint64_t round)
 {
     uint8_t *bytes = malloc(m->codec->bytes(m->terms.block));
     int rv = bytes == NULL ? LOCO_ENOMEM : 0;
 
     for (uint32_t k = 0; k < WORK_BLOCKS && rv == 0; k++) {
-        const struct work_block *b = &m->work.room.sent[k];
+        const struct work_block *b = &room->sent[k];
         const struct segment s = {.buffer = BUFFER_REDUCED,
                                   .index = round,
                                   .offset = b->offset,
@@ -123,8 +140,7 @@ static int take_means(struct machine *m, uint64_t round)
 
         if (b->here) {
             rv = machine_fill(m, &s, bytes);
-            rv = rv == 0 ? work_room_mean(&m->work.room, k, m->codec, bytes)
-                         : rv;
+            rv = rv == 0 ? work_room_mean(room, k, m->codec, bytes) : rv;
         }
     }
     free(bytes);
@@ -132,12 +148,12 @@ static int take_means(struct machine *m, uint64_t round)
 }
 
 /* Of a repeat under way nobody waits for the answer. */
-static int stop(struct machine *m)
+static int stop(struct machine *m, uint32_t room)
 {
-    if (is_busy(m)) {
+    if (room < WORK_ROOMS && room == reading(m)) {
         atomic_store(&m->work.stop, true);
-    } else {
-        let_go(m);
+    } else if (room < WORK_ROOMS) {
+        let_go(m, room);
     }
     return 0;
 }
@@ -148,45 +164,47 @@ int machine_repeat(struct machine *m,
 {
     const struct job_repeat *what = &job->repeat;
     struct machine_work *w = &m->work;
-    struct trainer_command c = {
-        .job = *job, .room = &w->room, .stop = &w->stop};
+    struct trainer_command c = {.job = *job, .stop = &w->stop};
+    const uint32_t busy = reading(m);
+    const uint32_t k =
+        work_rooms_find(w->rooms, what->round, what->base, &what->maker);
     int rv;
 
     if (what->stop) {
-        return stop(m);
+        return stop(m, k);
     }
-    if (is_busy(m)) {
+    if (busy < WORK_ROOMS) {
         return LOCO_EBUSY;
     }
-    if (!work_room_is_of(&w->room, what->round, what->base, &what->maker) ||
-        what->lease.len != sizeof c.lease) {
+    if (k == WORK_ROOMS || what->lease.len != sizeof c.lease) {
         return LOCO_EINVAL;
     }
-    if (w->base == NULL || w->base->round != what->round - 1 ||
-        w->base->name != what->base) {
+    if (w->bases[k] == NULL) {
         return LOCO_ENOENT;
     }
-    rv = take_means(m, what->round);
+    rv = take_means(m, &w->rooms[k], what->round);
     if (rv != 0) {
         return rv;
     }
     memcpy(&c.lease, out->bytes + what->lease.at, sizeof c.lease);
-    c.state = w->base->state;
-    c.moments = w->base->moments;
-    c.moment_steps = w->base->moment_steps;
+    c.room = &w->rooms[k];
+    c.state = w->bases[k]->state;
+    c.moments = w->bases[k]->moments;
+    c.moment_steps = w->bases[k]->moment_steps;
     atomic_store(&w->done, false);
     atomic_store(&w->stop, false);
     rv = machine_command(m, &c);
-    w->reading = rv == 0;
+    w->reading = rv == 0 ? k : WORK_ROOMS;
     return rv;
 }
 
 void machine_work_free(struct machine *m)
 {
-    let_go(m);
-    m->work.reading = false;
+    m->work.reading = WORK_ROOMS;
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        let_go(m, k);
+    }
     for (int i = 0; i < MACHINE_MOMENTS; i++) {
         offer_free(&m->work.moments[i]);
     }
-    work_room_free(&m->work.room);
 }

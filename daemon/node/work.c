@@ -382,7 +382,7 @@ static uint64_t back_ms(const struct node *n)
     if (!n->work.left_out || !n->ballot.have || !r->contributed ||
         r->mine.tokens > 0 || r->phase != ROUND_READY || r->has_plan ||
         r->quorum_ms == 0 || n->training.paused ||
-        n->work.core.phase == WORK_REPEATING || round_has_work(r) ||
+        work_is_repeating(&n->work.core) || round_has_work(r) ||
         !view_is_full(v, (uint32_t)n->ballot.self_index)) {
         return CORE_NEVER;
     }

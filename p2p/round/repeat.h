@@ -60,11 +60,12 @@
  * the accused has no word. */
 #define REPEAT_FULL_MIN 3
 
-/* Rounds about which members may still speak: until each had its turn to make
- * the lease again (work.h, WORK_TURNS), and in short rounds some more. */
-#define REPEAT_COMMITS 16
+#define REPEAT_CASES_MAX 2 /* that are looked into at a time; others wait */
 
-#define REPEAT_CASES_MAX 4 /* that are looked into at a time; others wait */
+/* Rounds about which members may still speak: until each had its turn to make
+ * the lease of each case again (work.h, WORK_TURNS: 8 rounds), and in short
+ * rounds some more. */
+#define REPEAT_COMMITS (8 * REPEAT_CASES_MAX + 8)
 /* Of older commits nobody serves anything any more, when it is looked into. */
 #define REPEAT_FRESH     4
 #define REPEAT_ACCOUNTS  128

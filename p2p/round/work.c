@@ -4,6 +4,9 @@
 #include "p2p/round/work_internal.h"
 #include "proto/base/err.h"
 
+_Static_assert(REPEAT_COMMITS >= WORK_TURNS * (1 + REPEAT_CASES_MAX),
+               "each member has its turn in each case");
+
 void work_init(struct work *w,
                struct members *members,
                const struct peer_id *self,
@@ -15,6 +18,7 @@ void work_init(struct work *w,
     w->self = *self;
     w->wait_ms = wait_ms;
     w->attempt = first_attempt;
+    w->active = WORK_ROOMS;
     repeat_init(&w->repeat);
 }
 
@@ -91,9 +95,13 @@ void work_commit(struct work *w,
     memmove(w->drawn + 1, w->drawn, (WORK_COMMITS - 1) * sizeof w->drawn[0]);
     w->drawn[0] = 0;
     draw(w, secret);
-    if (w->phase == WORK_FETCHING &&
-        w->about.what.round + WORK_COMMITS <= newest->what.round) {
-        work_pass(w, out); /* nobody has it any more */
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        struct work_task *t = &w->task[k];
+
+        if (t->phase == WORK_FETCHING &&
+            t->about.what.round + WORK_COMMITS <= newest->what.round) {
+            work_pass(w, t, out); /* nobody has it any more */
+        }
     }
 }
 
@@ -177,46 +185,61 @@ enum repeat_end work_on_verdict(struct work *w,
 
 /* ---- a lease ------------------------------------------------------------- */
 
-void work_give_up(struct work *w, struct out *out)
+void work_give_up(struct work *w, struct work_task *t, struct out *out)
 {
-    struct job *job = w->phase == WORK_IDLE ? NULL : out_job(out, JOB_REPEAT);
+    struct job *job;
 
-    if (w->phase == WORK_FETCHING) {
-        work_fetch_cancel(w, out);
-    }
+    work_fetch_end(w, t, out); /* first: no piece may open a room again */
+    job = t->phase == WORK_IDLE ? NULL : out_job(out, JOB_REPEAT);
     if (job != NULL) {
-        job->repeat = (struct job_repeat){.stop = true};
+        job->repeat = (struct job_repeat){.stop = true,
+                                          .round = t->about.what.round,
+                                          .base = hash32_u64(&t->about.base),
+                                          .maker = *work_maker_id(t)};
     }
-    w->phase = WORK_IDLE;
+    t->phase = WORK_IDLE;
+    t->again = false;
 }
 
-void work_pass(struct work *w, struct out *out)
+void work_pass(struct work *w, struct work_task *t, struct out *out)
 {
-    work_give_up(w, out);
-    if (w->is_case) {
-        say(w, &w->about.what, w->maker, REPEAT_UNCLEAR);
+    work_give_up(w, t, out);
+    if (t->is_case) {
+        say(w, &t->about.what, t->maker, REPEAT_UNCLEAR);
     }
 }
 
-void work_unserved(struct work *w, struct out *out)
+void work_unserved(struct work *w, struct work_task *t, struct out *out)
 {
     w->n_unserved++;
     if (w->n_commits > 0 &&
-        w->about.what.round + WORK_COMMITS >
+        t->about.what.round + WORK_COMMITS >
             w->commit[0].what.round + 1) { /* ours may be one behind */
-        work_name_silent(w, work_maker_id(w));
+        work_name_silent(w, work_maker_id(t));
     }
-    work_pass(w, out);
+    work_pass(w, t, out);
 }
 
 void work_stop(struct work *w, struct out *out)
 {
-    work_give_up(w, out);
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        work_give_up(w, &w->task[k], out);
+    }
     w->n_commits = 0;
     memset(w->drawn, 0, sizeof w->drawn);
     w->n_silent = w->n_words = w->n_known = w->n_looks = 0;
     w->repeat.n_commits = 0;
     memset(w->repeat.cases, 0, sizeof w->repeat.cases);
+}
+
+static struct work_task *free_task(struct work *w)
+{
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        if (w->task[k].phase == WORK_IDLE) {
+            return &w->task[k];
+        }
+    }
+    return NULL;
 }
 
 /* The moments with which the maker's next lease began, if that goes on where
@@ -233,14 +256,17 @@ static struct hash32 after(const struct work *w, uint32_t at, uint32_t maker)
                : none;
 }
 
-static void
-begin(struct work *w, uint32_t at, uint32_t maker, bool is_case, uint64_t now)
+static void begin(struct work *w,
+                  struct work_task *t,
+                  uint32_t at,
+                  uint32_t maker,
+                  bool is_case)
 {
-    w->about = w->commit[at];
-    w->maker = maker;
-    w->is_case = is_case;
-    w->after = after(w, at, maker);
-    work_fetch_begin(w, now);
+    t->about = w->commit[at];
+    t->maker = maker;
+    t->is_case = is_case;
+    t->after = after(w, at, maker);
+    work_fetch_begin(w, t);
 }
 
 /* Whether we have not spoken in that case, and can. */
@@ -282,6 +308,22 @@ static bool say_at_once(struct work *w, const struct repeat_case *k)
     return v != NULL || gone;
 }
 
+/* Whether a room is of that lease. One that was drawn is part of the case when
+ * that is looked into, and not before: cases that wait would take all rooms. */
+static bool is_looked_into(struct work *w, const struct repeat_case *k)
+{
+    for (uint32_t i = 0; i < WORK_ROOMS; i++) {
+        struct work_task *t = &w->task[i];
+
+        if (t->phase != WORK_IDLE && t->maker == k->accused &&
+            hash32_eq(&w->repeat.commit[k->commit].hash, &t->about.what.hash)) {
+            t->is_case = t->is_case || !k->waits;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A case whose lease we can make again; the commit after it may be to come. In
  * others we can tell nothing, and say so. */
 static const struct repeat_case *case_for(struct work *w)
@@ -289,8 +331,8 @@ static const struct repeat_case *case_for(struct work *w)
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         const struct repeat_case *k = &w->repeat.cases[i];
 
-        if (!may_speak(w, k) || say_at_once(w, k)) {
-            continue;
+        if (!may_speak(w, k) || is_looked_into(w, k) || say_at_once(w, k)) {
+            continue; /* what is here may be served no more */
         }
         if (!k->waits && k->commit > 0) {
             return k;
@@ -300,28 +342,28 @@ static const struct repeat_case *case_for(struct work *w)
 }
 
 /* Whether the case that we look into goes on. */
-static bool is_wanted(const struct work *w)
+static bool is_wanted(const struct work *w, const struct work_task *t)
 {
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         const struct repeat_case *k = &w->repeat.cases[i];
 
-        if (k->open && k->accused == w->maker &&
-            hash32_eq(&w->repeat.commit[k->commit].hash, &w->about.what.hash)) {
+        if (k->open && k->accused == t->maker &&
+            hash32_eq(&w->repeat.commit[k->commit].hash, &t->about.what.hash)) {
             return true;
         }
     }
-    return !w->is_case;
+    return !t->is_case;
 }
 
-/* A drawn lease that we are busy with is begun anew when there is time. */
-static void put_back(struct work *w)
+/* Whether a lease is looked into that was only drawn. */
+static bool has_drawn(const struct work *w)
 {
-    for (uint32_t at = 1; at < w->n_commits; at++) {
-        if (w->phase != WORK_IDLE && !w->is_case &&
-            hash32_eq(&w->commit[at].what.hash, &w->about.what.hash)) {
-            w->drawn[at] = w->maker + 1;
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        if (w->task[k].phase != WORK_IDLE && !w->task[k].is_case) {
+            return true;
         }
     }
+    return false;
 }
 
 /* The oldest commit of which a lease was drawn that is still served; 0: none.
@@ -336,101 +378,157 @@ static uint32_t drawn_at(const struct work *w)
     return 0;
 }
 
-/* A case comes before a lease that was only drawn. */
-static void choose(struct work *w, uint64_t now_ms, struct out *out)
+static void choose(struct work *w, struct out *out)
 {
-    const struct repeat_case *k = NULL;
-    uint32_t at, whom;
+    struct work_task *t;
+    uint32_t at;
 
-    if (w->phase != WORK_IDLE && !is_wanted(w)) {
-        work_give_up(w, out);
+    for (uint32_t i = 0; i < WORK_ROOMS; i++) {
+        if (w->task[i].phase != WORK_IDLE && !is_wanted(w, &w->task[i])) {
+            work_give_up(w, &w->task[i], out);
+        }
     }
-    if (w->phase == WORK_IDLE || (w->phase != WORK_REPEATING && !w->is_case)) {
-        k = case_for(w);
+    while ((t = free_task(w)) != NULL) {
+        const struct repeat_case *k = case_for(w);
+
+        if (k == NULL) {
+            break;
+        }
+        begin(w, t, k->commit, k->accused, true);
     }
     at = drawn_at(w);
-    if (k != NULL) {
-        put_back(w);
-        work_give_up(w, out);
-        begin(w, k->commit, k->accused, true, now_ms);
-    } else if (w->phase == WORK_IDLE && at > 0) {
-        whom = w->drawn[at] - 1;
+    if (t != NULL && at > 0 && !has_drawn(w)) {
+        begin(w, t, at, w->drawn[at] - 1, false);
         w->drawn[at] = 0;
-        begin(w, at, whom, false, now_ms);
     }
 }
 
 void work_tick(struct work *w, uint64_t now_ms, struct out *out)
 {
-    choose(w, now_ms, out);
+    choose(w, out);
     work_fetch_tick(w, now_ms, out);
-    if (w->phase == WORK_IDLE) { /* it was given up */
-        choose(w, now_ms, out);
+    if (w->active == WORK_ROOMS) { /* one was given up */
+        choose(w, out);
+        work_fetch_tick(w, now_ms, out);
     }
 }
 
 /* ---- made again ---------------------------------------------------------- */
 
 /* In a case all have one to make. */
-static bool is_turn(const struct work *w, uint64_t round)
+static bool
+is_turn(const struct work *w, const struct work_task *t, uint64_t round)
 {
-    const struct repeat_commit *c = &w->about.what;
+    const struct repeat_commit *c = &t->about.what;
     uint32_t n = c->n < WORK_TURNS ? c->n : WORK_TURNS;
 
-    return !w->is_case || round % n == work_place(c, &w->self) % n;
+    return !t->is_case || round % n == work_place(c, &w->self) % n;
+}
+
+static struct work_task *in_phase(struct work *w, enum work_phase phase)
+{
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        if (w->task[k].phase == phase) {
+            return &w->task[k];
+        }
+    }
+    return NULL;
+}
+
+/* A case first, and of two the older one: where all make the same one again, it
+ * ends early, and half of the members have their next turn for the other. */
+static bool is_sooner(const struct work_task *a, const struct work_task *b)
+{
+    if (a->is_case != b->is_case) {
+        return a->is_case;
+    }
+    return a->about.what.round != b->about.what.round
+               ? a->about.what.round < b->about.what.round
+               : a->maker < b->maker;
+}
+
+/* What can be made again in that round; NULL: nothing. */
+static struct work_task *for_round(struct work *w, uint64_t round)
+{
+    struct work_task *best = NULL;
+
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        struct work_task *t = &w->task[k];
+
+        if (t->phase == WORK_WAITING && is_turn(w, t, round) &&
+            (best == NULL || is_sooner(t, best))) {
+            best = t;
+        }
+    }
+    return best;
+}
+
+bool work_is_repeating(const struct work *w)
+{
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        if (w->task[k].phase == WORK_REPEATING) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool work_begin_repeat(struct work *w, uint64_t round, struct out *out)
 {
+    struct work_task *t = for_round(w, round);
     struct job *job;
     uint32_t at;
 
-    if (w->phase != WORK_WAITING || !is_turn(w, round)) {
-        return w->phase == WORK_REPEATING;
+    if (work_is_repeating(w) || t == NULL) {
+        return work_is_repeating(w);
     }
-    at = out_bytes(out, &work_maker_of(w)->lease, sizeof(struct lease));
+    at = out_bytes(out, &work_maker_of(t)->lease, sizeof(struct lease));
     job = at == UINT32_MAX ? NULL : out_job(out, JOB_REPEAT);
     if (job == NULL) {
         return false; /* later */
     }
     job->repeat = (struct job_repeat){
-        .round = w->about.what.round,
-        .base = hash32_u64(&w->about.base),
-        .maker = *work_maker_id(w),
+        .round = t->about.what.round,
+        .base = hash32_u64(&t->about.base),
+        .maker = *work_maker_id(t),
         .lease = {at, sizeof(struct lease)},
-        .steps = work_maker_of(w)->steps,
-        .moment_steps = work_maker_of(w)->moment_steps,
+        .steps = work_maker_of(t)->steps,
+        .moment_steps = work_maker_of(t)->moment_steps,
     };
-    w->phase = WORK_REPEATING;
+    t->phase = WORK_REPEATING;
     return true;
 }
 
-static void know(struct work *w, uint8_t verdict)
+static void know(struct work *w, const struct work_task *t, uint8_t verdict)
 {
     w->known[w->n_known++ % WORK_KNOWN] =
-        (struct verdict_body){.round = w->about.what.round,
-                              .commit = w->about.what.hash,
-                              .accused = *work_maker_id(w),
+        (struct verdict_body){.round = t->about.what.round,
+                              .commit = t->about.what.hash,
+                              .accused = *work_maker_id(t),
                               .verdict = verdict};
 }
 
 bool work_repeated(struct work *w, const struct local_event *e, struct out *out)
 {
     uint8_t verdict = e->rc == 0 ? e->repeated.verdict : REPEAT_UNCLEAR;
+    struct work_task *t = in_phase(w, WORK_REPEATING);
 
-    if (w->phase != WORK_REPEATING ||
-        e->repeated.round != w->about.what.round ||
-        !id_eq(&e->repeated.maker, work_maker_id(w))) {
+    if (t == NULL || e->repeated.round != t->about.what.round ||
+        !id_eq(&e->repeated.maker, work_maker_id(t))) {
         return false;
     }
-    work_give_up(w, out); /* it lets go of the state */
+    if (e->rc == LOCO_EBUSY) { /* one that was stopped is not over yet */
+        t->phase = WORK_WAITING;
+        return true;
+    }
+    work_give_up(w, t, out); /* it lets go of the state */
     w->n_read++;
     w->n_unclear += verdict == REPEAT_UNCLEAR;
     if (verdict == REPEAT_BAD) {
         w->n_bad++;
-        work_name_silent(w, work_maker_id(w));
+        work_name_silent(w, work_maker_id(t));
     }
-    know(w, verdict);
-    say(w, &w->about.what, w->maker, verdict);
+    know(w, t, verdict);
+    say(w, &t->about.what, t->maker, verdict);
     return true;
 }

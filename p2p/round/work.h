@@ -28,8 +28,10 @@
  * WORK_EXCUSE rounds it is excused: a GPU may be lost. Who missed a commit may
  * have begun its lease before it, and is not asked.
  *
- * *Room.* A case comes before a lease that was only drawn; that one is begun
- * anew afterwards, or anybody could end audits by accusing somebody. Bad work
+ * *Room.* Each case that is looked into has a room, and so has one lease that
+ * was drawn: else anybody could end audits by accusing somebody, and two
+ * accusers each other's cases. Pieces come for one at a time, for cases first,
+ * and each for wait_ms at most while another one waits. Bad work
  * of which no case comes, as there is no room for one, is looked for once more.
  * A lease that was read is not read again for a case.
  *
@@ -44,7 +46,8 @@
  * What it does not see: repeat.h, who misses every second commit, and more:
  * STRANGERS.md, section 5.
  *
- * Pure. One lease at a time. WORK_COMMITS commits.
+ * Pure. WORK_ROOMS leases at a time, one of them is made again. WORK_COMMITS
+ * commits.
  */
 #ifndef LOCO_P2P_ROUND_WORK_H
 #define LOCO_P2P_ROUND_WORK_H
@@ -60,6 +63,9 @@
 
 /* Blocks that are read, of what was sent and of the next moments. */
 #define WORK_DRAWS 16
+
+/* Leases that are looked into at a time: each case, and one that was drawn. */
+#define WORK_ROOMS (1 + REPEAT_CASES_MAX)
 
 #define WORK_WINDOW 4  /* pieces asked for at a time */
 #define WORK_TURNS  8  /* in a case at most one member in so many repeats */
@@ -96,6 +102,22 @@ enum work_phase {
     WORK_REPEATING
 };
 
+/* A lease that is looked into. */
+struct work_task {
+    enum work_phase phase;
+    bool is_case;             /* others asked for it */
+    struct work_commit about; /* unless idle */
+    uint32_t maker;           /* place in it */
+    struct hash32 after;      /* moments of its next lease; zeros: no chain */
+    uint64_t sent_at[WORK_DRAWS], after_at[WORK_DRAWS]; /* elements */
+    uint32_t n_pieces, next;
+    uint32_t n_busy;       /* so often our own room was in use.. */
+    uint32_t n_again;      /* it was asked for again so many times.. */
+    bool again;            /* ..and is to be.. */
+    uint64_t again_ms;     /* ..from then on; 0: the next tick says when.. */
+    uint32_t again_for_ms; /* ..that is */
+};
+
 /* What this member says of a lease. */
 struct work_word {
     struct verdict_body body;
@@ -124,20 +146,14 @@ struct work {
         uint64_t round; /* its last excuse; 0: a free place */
     } excused[VIEW_MEMBERS_MAX];
 
-    enum work_phase phase;
-    bool is_case;             /* others asked for it */
-    struct work_commit about; /* unless idle */
-    uint32_t maker;           /* place in it */
-    struct hash32 after;      /* moments of its next lease; zeros: no chain */
-    uint64_t sent_at[WORK_DRAWS], after_at[WORK_DRAWS]; /* elements */
-    uint32_t n_pieces, next, n_flying;
+    struct work_task task[WORK_ROOMS];
+    /* The one whose pieces come; WORK_ROOMS: none. One at a time, as a CANCEL
+     * ends all older attempts. */
+    uint32_t active, last; /* the last one that was */
+    uint32_t n_flying;
     uint64_t flying[WORK_WINDOW]; /* piece + 1; 0: free */
     uint64_t due_ms;              /* for the next piece */
-    uint32_t n_busy;              /* so often our own room was in use.. */
-    uint32_t n_again;             /* it was asked for again so many times.. */
-    bool again;                   /* ..and is to be.. */
-    uint64_t again_ms;     /* ..from then on; 0: the next tick says when.. */
-    uint32_t again_for_ms; /* ..that is */
+    uint64_t since_ms;            /* it is this one's turn */
 
     uint32_t n_silent; /* for work_take_silent() */
     struct peer_id silent[VIEW_MEMBERS_MAX];
@@ -191,6 +207,8 @@ uint64_t work_deadline(const struct work *w);
 /* The trainer is free for that round: JOB_REPEAT, if all is here and it is our
  * turn. True: this member leaves the round out. */
 bool work_begin_repeat(struct work *w, uint64_t round, struct out *out);
+
+bool work_is_repeating(const struct work *w);
 
 /* What REPEATED says. False: it is not the one that was asked for. */
 bool work_repeated(struct work *w,

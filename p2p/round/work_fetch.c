@@ -30,14 +30,14 @@ static uint32_t part_of(uint32_t block)
     return PART / block * block;
 }
 
-static uint64_t n_moments(const struct work *w)
+static uint64_t n_moments(const struct work_task *t)
 {
-    return 2 * w->about.elements;
+    return 2 * t->about.elements;
 }
 
-static uint32_t n_parts(const struct work *w)
+static uint32_t n_parts(const struct work_task *t)
 {
-    return (uint32_t)blocks(n_moments(w), part_of(w->about.block));
+    return (uint32_t)blocks(n_moments(t), part_of(t->about.block));
 }
 
 /* ---- bytes --------------------------------------------------------------- */
@@ -77,84 +77,140 @@ uint64_t work_lease_bytes(uint64_t n_params, uint32_t block)
 /* ---- pieces -------------------------------------------------------------- */
 
 /* Draw what is to be looked at. */
-static void draw_blocks(struct work *w)
+static void draw_blocks(struct work *w, struct work_task *t)
 {
-    const uint32_t block = w->about.block;
+    const uint32_t block = t->about.block;
 
     for (uint32_t k = 0; k < WORK_DRAWS; k++) {
-        w->sent_at[k] =
-            rng_below(&w->draw, blocks(w->about.elements, block)) * block;
-        w->after_at[k] =
-            rng_below(&w->draw, blocks(n_moments(w), block)) * block;
+        t->sent_at[k] =
+            rng_below(&w->draw, blocks(t->about.elements, block)) * block;
+        t->after_at[k] =
+            rng_below(&w->draw, blocks(n_moments(t), block)) * block;
     }
 }
 
-static void from(struct work *w, uint32_t piece, uint64_t now_ms)
+void work_fetch_begin(struct work *w, struct work_task *t)
 {
-    w->next = piece;
-    w->n_flying = 0;
-    memset(w->flying, 0, sizeof w->flying);
-    w->attempt++;
-    w->due_ms = now_ms + w->wait_ms;
-    w->again = false;
-    w->phase = WORK_FETCHING;
+    draw_blocks(w, t);
+    t->n_pieces =
+        n_parts(t) + WORK_DRAWS + (hash32_is_zero(&t->after) ? 0 : WORK_DRAWS);
+    t->next = t->n_again = t->n_busy = 0;
+    t->again = false;
+    t->phase = WORK_FETCHING;
 }
 
-void work_fetch_begin(struct work *w, uint64_t now_ms)
+static struct work_task *active(struct work *w)
 {
-    draw_blocks(w);
-    w->n_pieces =
-        n_parts(w) + WORK_DRAWS + (hash32_is_zero(&w->after) ? 0 : WORK_DRAWS);
-    w->n_again = w->n_busy = 0;
-    from(w, 0, now_ms);
+    return w->active < WORK_ROOMS ? &w->task[w->active] : NULL;
 }
 
-void work_fetch_cancel(const struct work *w, struct out *out)
+/* What is on its way is asked for again when it is this one's turn. */
+void work_fetch_end(struct work *w, struct work_task *t, struct out *out)
 {
-    struct action *action = out_add(out, ACTION_CANCEL);
+    struct action *action;
 
+    if (t != active(w)) {
+        return;
+    }
+    action = out_add(out, ACTION_CANCEL);
     if (action != NULL) {
         action->cancel.stream = STREAM_WORK;
         action->cancel.attempt = w->attempt;
     }
+    for (uint32_t k = 0; k < WORK_WINDOW; k++) {
+        if (w->flying[k] != 0 && w->flying[k] - 1 < t->next) {
+            t->next = (uint32_t)w->flying[k] - 1;
+        }
+    }
+    w->active = WORK_ROOMS;
 }
 
-/* What piece number i is. */
-static struct segment piece(const struct work *w, uint32_t i)
+/* ---- turns --------------------------------------------------------------- */
+
+static bool is_ready(const struct work_task *t, uint64_t now_ms)
 {
-    const struct work_maker *m = work_maker_of(w);
-    const uint32_t block = w->about.block;
+    return t->phase == WORK_FETCHING && (!t->again || now_ms >= t->again_ms);
+}
+
+/* A case first; of several the one behind the last. */
+static uint32_t next_turn(const struct work *w, uint64_t now_ms)
+{
+    uint32_t best = WORK_ROOMS;
+
+    for (uint32_t i = 1; i <= WORK_ROOMS; i++) {
+        uint32_t k = (w->last + i) % WORK_ROOMS;
+
+        if (is_ready(&w->task[k], now_ms) &&
+            (best == WORK_ROOMS ||
+             (w->task[k].is_case && !w->task[best].is_case))) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+/* Whether another one is to have the turn: a case, or after wait_ms. */
+static bool is_over(const struct work *w, uint64_t now_ms)
+{
+    uint32_t next = next_turn(w, now_ms);
+    const struct work_task *t = &w->task[w->active];
+
+    return next != w->active && next != WORK_ROOMS &&
+           (w->task[next].is_case > t->is_case ||
+            (w->task[next].is_case == t->is_case &&
+             now_ms - w->since_ms >= w->wait_ms));
+}
+
+static void begin_turn(struct work *w, uint32_t k, uint64_t now_ms)
+{
+    w->active = w->last = k;
+    w->n_flying = 0;
+    memset(w->flying, 0, sizeof w->flying);
+    w->attempt++;
+    w->due_ms = now_ms + w->wait_ms;
+    w->since_ms = now_ms;
+    w->task[k].again = false;
+}
+
+/* ---- what is asked for --------------------------------------------------- */
+
+/* What piece number i is. */
+static struct segment
+piece(const struct work *w, const struct work_task *t, uint32_t i)
+{
+    const struct work_maker *m = work_maker_of(t);
+    const uint32_t block = t->about.block;
     struct segment s = {
-        .peer = *work_maker_id(w),
+        .peer = *work_maker_id(t),
         .attempt = w->attempt,
         .stream = STREAM_WORK,
         .seg = i,
         .buffer = BUFFER_MOMENTS,
-        .index = w->about.what.round,
-        .name = hash32_u64(&w->about.base),
+        .index = t->about.what.round,
+        .name = hash32_u64(&t->about.base),
         .op = SEGMENT_COPY,
         .proven = true,
-        .maker = *work_maker_id(w),
+        .maker = *work_maker_id(t),
         .offer = m->moments,
     };
-    uint64_t end = n_moments(w), most = part_of(block);
+    uint64_t end = n_moments(t), most = part_of(block);
 
-    if (i < n_parts(w)) {
+    if (i < n_parts(t)) {
         s.offset = (uint64_t)i * most;
-    } else if (i < n_parts(w) + WORK_DRAWS) {
+    } else if (i < n_parts(t) + WORK_DRAWS) {
         s.buffer = BUFFER_OFFER;
         s.op = SEGMENT_LANE;
-        s.lane = (uint8_t)(i - n_parts(w));
-        s.offset = w->sent_at[s.lane];
+        s.lane = (uint8_t)(i - n_parts(t));
+        s.offset = t->sent_at[s.lane];
         s.offer = m->offer;
-        end = w->about.elements;
+        end = t->about.elements;
         most = block;
     } else {
         s.op = SEGMENT_LANE;
-        s.lane = (uint8_t)(i - n_parts(w) - WORK_DRAWS);
+        s.lane = (uint8_t)(i - n_parts(t) - WORK_DRAWS);
         s.index++;
-        s.offset = w->after_at[s.lane];
-        s.offer = w->after;
+        s.offset = t->after_at[s.lane];
+        s.offer = t->after;
         most = block;
     }
     s.lanes = s.op == SEGMENT_LANE ? WORK_DRAWS : 0;
@@ -162,10 +218,14 @@ static struct segment piece(const struct work *w, uint32_t i)
     return s;
 }
 
-static void ask(struct work *w, uint32_t i, int row, struct out *out)
+static void ask(struct work *w,
+                const struct work_task *t,
+                uint32_t i,
+                int row,
+                struct out *out)
 {
     struct action *action = out_add(out, ACTION_POST_RECV);
-    const struct segment s = piece(w, i);
+    const struct segment s = piece(w, t, i);
     const struct fetch msg = {
         .buffer = (uint8_t)s.buffer,
         .index = s.index,
@@ -185,18 +245,18 @@ static void ask(struct work *w, uint32_t i, int row, struct out *out)
 }
 
 /* Keep some pieces on their way. */
-static void fetch(struct work *w, struct out *out)
+static void fetch(struct work *w, struct work_task *t, struct out *out)
 {
-    int row = members_find(w->members, work_maker_id(w));
+    int row = members_find(w->members, work_maker_id(t));
 
     if (row == MEMBERS_NONE || !members_linked(w->members, row)) {
         return; /* until it is due */
     }
-    for (uint32_t k = 0; k < WORK_WINDOW && w->next < w->n_pieces; k++) {
+    for (uint32_t k = 0; k < WORK_WINDOW && t->next < t->n_pieces; k++) {
         if (w->flying[k] == 0) {
-            w->flying[k] = 1 + (uint64_t)w->next;
+            w->flying[k] = 1 + (uint64_t)t->next;
             w->n_flying++;
-            ask(w, w->next++, row, out);
+            ask(w, t, t->next++, row, out);
         }
     }
 }
@@ -217,41 +277,40 @@ static bool take_flying(struct work *w, uint32_t i)
 }
 
 /* Piece i did not come, and what is on its way beside it is not waited for. */
-static void ask_again(struct work *w, uint32_t i, struct out *out)
+static void ask_again(struct work *w,
+                      struct work_task *t,
+                      uint32_t i,
+                      uint32_t for_ms,
+                      struct out *out)
 {
-    work_fetch_cancel(w, out);
-    for (uint32_t k = 0; k < WORK_WINDOW; k++) {
-        if (w->flying[k] != 0 && w->flying[k] - 1 < i) {
-            i = (uint32_t)w->flying[k] - 1;
-        }
-    }
-    w->next = i;
-    w->again = true;
-    w->again_ms = 0;
+    t->next = i < t->next ? i : t->next;
+    work_fetch_end(w, t, out);
+    t->again = true;
+    t->again_ms = 0;
+    t->again_for_ms = for_ms;
 }
 
 /* It is refused, or is not what was announced. */
-static void put_off(struct work *w, uint32_t i, struct out *out)
+static void
+put_off(struct work *w, struct work_task *t, uint32_t i, struct out *out)
 {
-    if (w->n_again == AGAIN_MAX) {
-        work_unserved(w, out);
+    if (t->n_again == AGAIN_MAX) {
+        work_unserved(w, t, out);
         return;
     }
-    ask_again(w, i, out);
-    w->again_for_ms = w->wait_ms >> (AGAIN_MAX - w->n_again++);
+    ask_again(w, t, i, w->wait_ms >> (AGAIN_MAX - t->n_again++), out);
 }
 
-/* Our room is still in use, by a repeat that was stopped. That says nothing of
- * the maker, and is no turn of its. */
-static void wait_for_room(struct work *w, uint32_t i, struct out *out)
+/* All our rooms are in use, one by a repeat that was stopped. That says nothing
+ * of the maker. */
+static void
+wait_for_room(struct work *w, struct work_task *t, uint32_t i, struct out *out)
 {
-    if (w->n_busy == BUSY_MAX) {
-        work_pass(w, out);
+    if (t->n_busy++ == BUSY_MAX) {
+        work_pass(w, t, out);
         return;
     }
-    ask_again(w, i, out);
-    w->n_busy++;
-    w->again_for_ms = w->wait_ms / BUSY_MAX;
+    ask_again(w, t, i, w->wait_ms / BUSY_MAX, out);
 }
 
 /* The state is gone, or there is no memory here. */
@@ -264,18 +323,21 @@ void work_seg_done(struct work *w,
                    const struct event_seg_done *ev,
                    struct out *out)
 {
-    if (w->phase != WORK_FETCHING || w->again ||
-        ev->segment.attempt != w->attempt || !take_flying(w, ev->segment.seg)) {
+    struct work_task *t = active(w);
+
+    if (t == NULL || ev->segment.attempt != w->attempt ||
+        !take_flying(w, ev->segment.seg)) {
         return;
     }
     if (is_ours(ev->rc)) {
-        work_pass(w, out);
+        work_pass(w, t, out);
     } else if (ev->rc == LOCO_EBUSY) {
-        wait_for_room(w, ev->segment.seg, out);
+        wait_for_room(w, t, ev->segment.seg, out);
     } else if (ev->rc != 0) { /* not what was announced, or the line broke */
-        put_off(w, ev->segment.seg, out);
-    } else if (w->next == w->n_pieces && w->n_flying == 0) {
-        w->phase = WORK_WAITING;
+        put_off(w, t, ev->segment.seg, out);
+    } else if (t->next == t->n_pieces && w->n_flying == 0) {
+        t->phase = WORK_WAITING;
+        w->active = WORK_ROOMS;
     } else {
         w->due_ms = 0; /* the next tick says when */
     }
@@ -286,46 +348,71 @@ void work_refused(struct work *w,
                   const struct fetch_no *no,
                   struct out *out)
 {
-    if (w->phase == WORK_FETCHING && !w->again && no->attempt == w->attempt &&
-        id_eq(&w->members->peers[peer].id, work_maker_id(w)) &&
+    struct work_task *t = active(w);
+
+    if (t != NULL && no->attempt == w->attempt &&
+        id_eq(&w->members->peers[peer].id, work_maker_id(t)) &&
         take_flying(w, no->seg)) {
-        put_off(w, no->seg, out);
+        put_off(w, t, no->seg, out);
     }
 }
 
 /* ---- time ---------------------------------------------------------------- */
 
-/* What was put off, if its time has come. */
-static bool is_due_again(struct work *w, uint64_t now_ms)
+/* What was put off since the last tick. */
+static void set_times(struct work *w, uint64_t now_ms)
 {
-    if (w->again_ms == 0) {
-        w->again_ms = now_ms + w->again_for_ms;
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        struct work_task *t = &w->task[k];
+
+        if (t->again && t->again_ms == 0) {
+            t->again_ms = now_ms + t->again_for_ms;
+        }
     }
-    if (now_ms < w->again_ms) {
-        return false;
-    }
-    from(w, w->next, now_ms);
-    return true;
 }
 
 void work_fetch_tick(struct work *w, uint64_t now_ms, struct out *out)
 {
-    if (w->phase != WORK_FETCHING || (w->again && !is_due_again(w, now_ms))) {
-        return;
-    }
+    uint32_t next;
+
+    set_times(w, now_ms);
     if (w->due_ms == 0) {
         w->due_ms = now_ms + w->wait_ms;
     }
-    if (now_ms >= w->due_ms) {
-        work_unserved(w, out);
-    } else {
-        fetch(w, out);
+    if (active(w) != NULL && now_ms >= w->due_ms) {
+        work_unserved(w, active(w), out); /* whoever else waits */
     }
+    if (active(w) != NULL && is_over(w, now_ms)) {
+        work_fetch_end(w, active(w), out);
+    }
+    next = next_turn(w, now_ms);
+    if (active(w) == NULL && next < WORK_ROOMS) {
+        begin_turn(w, next, now_ms);
+    }
+    if (active(w) != NULL) {
+        fetch(w, active(w), out);
+    }
+}
+
+/* When that one is to have the turn, unless it has to wait for another one. */
+static uint64_t turn_ms(const struct work *w, const struct work_task *t)
+{
+    bool waits =
+        w->active < WORK_ROOMS && t->is_case <= w->task[w->active].is_case;
+
+    return t->phase != WORK_FETCHING || waits ? CORE_NEVER
+           : t->again                         ? t->again_ms
+                                              : 0;
 }
 
 uint64_t work_deadline(const struct work *w)
 {
-    return w->phase != WORK_FETCHING ? CORE_NEVER
-           : w->again                ? w->again_ms
-                                     : w->due_ms;
+    uint64_t due = w->active < WORK_ROOMS ? w->due_ms : CORE_NEVER;
+
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        uint64_t at = turn_ms(w, &w->task[k]);
+
+        due = at < due ? at : due;
+    }
+    return due;
 }

@@ -9,26 +9,26 @@
 
 #include "p2p/round/work.h"
 
-static inline const struct work_maker *work_maker_of(const struct work *w)
+static inline const struct work_maker *work_maker_of(const struct work_task *t)
 {
-    return &w->about.maker[w->maker];
+    return &t->about.maker[t->maker];
 }
 
-static inline const struct peer_id *work_maker_id(const struct work *w)
+static inline const struct peer_id *work_maker_id(const struct work_task *t)
 {
-    return &w->about.what.member[w->maker];
+    return &t->about.what.member[t->maker];
 }
 
 /* ---- work.c ------------------------------------------------------------- */
 
 /* It is not made again: the machine lets go of what it has of it. */
-void work_give_up(struct work *w, struct out *out);
+void work_give_up(struct work *w, struct work_task *t, struct out *out);
 
 /* The same, and in a case the others hear that we cannot tell. */
-void work_pass(struct work *w, struct out *out);
+void work_pass(struct work *w, struct work_task *t, struct out *out);
 
 /* The same, and the maker is to blame. */
-void work_unserved(struct work *w, struct out *out);
+void work_unserved(struct work *w, struct work_task *t, struct out *out);
 
 /* ---- work_plan.c -------------------------------------------------------- */
 
@@ -44,10 +44,10 @@ void work_fill_in(struct work *w, struct work_commit *c);
 /* ---- work_fetch.c ------------------------------------------------------- */
 
 /* Ask for what `about`, `maker` and `after` say. */
-void work_fetch_begin(struct work *w, uint64_t now_ms);
+void work_fetch_begin(struct work *w, struct work_task *t);
 
-/* Nothing of it may come any more. */
-void work_fetch_cancel(const struct work *w, struct out *out);
+/* Nothing of it may come any more, if it is this one's turn. */
+void work_fetch_end(struct work *w, struct work_task *t, struct out *out);
 
 void work_fetch_tick(struct work *w, uint64_t now_ms, struct out *out);
 

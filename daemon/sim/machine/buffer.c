@@ -463,13 +463,7 @@ static int put(struct local *l,
     int rc;
 
     if (seg->stream == STREAM_WORK) {
-        if (m->base_name != seg->name) {
-            if (kept_find(&m->states, work_round(seg) - 1, seg->name) == NULL) {
-                return LOCO_ENOENT;
-            }
-            m->base_name = seg->name; /* held from now on */
-        }
-        return work_room_take(&m->room, &cut, seg, src);
+        return local_work_take(m, &cut, seg, src);
     }
     if (seg->buffer == BUFFER_OFFER) {
         return audit_room_take(&m->audit, &cut, seg, src);

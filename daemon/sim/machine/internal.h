@@ -72,7 +72,7 @@ struct local_micro {
 
 #define LOCAL_SUM_MAX 1024
 #define LOCAL_MOMENTS (1 + OFFERS_PAST_MAX) /* rounds */
-#define LOCAL_LIED    16 /* rounds of which it is known who lied */
+#define LOCAL_LIED    32 /* rounds of which it is known who lied */
 
 struct machine {
     struct run_terms *terms;
@@ -95,9 +95,7 @@ struct machine {
     struct offers offers; /* of runs with audits */
     struct audit_room audit;
     struct offer moments[LOCAL_MOMENTS]; /* by round */
-    struct work_room room;
-    uint64_t base_name; /* the state before the round of the room, which is kept
-                         */
+    struct work_room rooms[WORK_ROOMS];
     uint64_t n_missums;
     bool forgets; /* the next INHERIT fails */
     struct local_reduced reduced[LOCAL_REDUCED];
@@ -195,6 +193,13 @@ int local_audit(struct local *l,
                 struct machine *m,
                 const struct job_audit *job,
                 struct report_audited *report);
+
+/* Pieces of a lease that is made again, and its room no more. */
+int local_work_take(struct machine *m,
+                    const struct offer_cut *cut,
+                    const struct segment *s,
+                    const uint8_t *src);
+void local_work_stop(struct machine *m, const struct job_repeat *job);
 
 /* sim/machine/work.c */
 /* Whether the contribution that is packed now is a lie. */

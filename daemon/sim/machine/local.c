@@ -472,7 +472,9 @@ on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
         write_file(&m->disk.chain, &job->chain, out);
         break;
     case JOB_REPEAT:
-        if (!job->repeat.stop) {
+        if (job->repeat.stop) {
+            local_work_stop(m, &job->repeat);
+        } else {
             begin(l, peer, job, 0);
         }
         break;

@@ -92,7 +92,51 @@ void local_work_free(struct machine *m)
     for (uint32_t i = 0; i < LOCAL_MOMENTS; i++) {
         offer_free(&m->moments[i]);
     }
-    work_room_free(&m->room);
+    for (uint32_t i = 0; i < WORK_ROOMS; i++) {
+        work_room_free(&m->rooms[i]);
+    }
+}
+
+/* ---- rooms ----------------------------------------------------------------
+ */
+
+/* NULL: there is none. */
+static struct work_room *room_of(struct machine *m,
+                                 uint64_t round,
+                                 uint64_t base,
+                                 const struct peer_id *maker)
+{
+    uint32_t k = work_rooms_find(m->rooms, round, base, maker);
+
+    return k < WORK_ROOMS ? &m->rooms[k] : NULL;
+}
+
+/* The state before its round is held from the first piece on. */
+int local_work_take(struct machine *m,
+                    const struct offer_cut *cut,
+                    const struct segment *s,
+                    const uint8_t *src)
+{
+    const uint64_t round = work_round(s);
+    uint32_t k = work_rooms_find(m->rooms, round, s->name, &s->maker);
+
+    if (k == WORK_ROOMS) {
+        if (kept_find(&m->states, round - 1, s->name) == NULL) {
+            return LOCO_ENOENT;
+        }
+        k = work_rooms_free(m->rooms, round, WORK_ROOMS);
+    }
+    return k == WORK_ROOMS ? LOCO_EBUSY
+                           : work_room_take(&m->rooms[k], cut, s, src);
+}
+
+void local_work_stop(struct machine *m, const struct job_repeat *job)
+{
+    struct work_room *r = room_of(m, job->round, job->base, &job->maker);
+
+    if (r != NULL) {
+        work_room_free(r);
+    }
 }
 
 /* ---- a lease made again ---------------------------------------------------
@@ -132,16 +176,14 @@ int local_repeat(const struct local *l,
                  const struct job_repeat *job,
                  struct report_repeated *report)
 {
-    const struct machine *m = &l->machines[peer];
+    struct machine *m = &l->machines[peer];
+    const struct work_room *room =
+        room_of(m, job->round, job->base, &job->maker);
     int maker = world_find(l->world, &job->maker);
     uint64_t lied;
 
-    if (!work_room_is_of(&m->room, job->round, job->base, &job->maker) ||
-        m->room.n_have * m->room.block < m->room.n || maker < 0) {
+    if (room == NULL || room->n_have * room->block < room->n || maker < 0) {
         return LOCO_EINVAL;
-    }
-    if (m->base_name != job->base) {
-        return LOCO_ENOENT;
     }
     lied = l->lied[(uint32_t)maker * LOCAL_LIED + job->round % LOCAL_LIED];
     if (lied >> 1 != job->round) {

@@ -106,11 +106,57 @@ static void own_moments_of_nothing_convict_nobody(void **state)
     assert_true(stretch_beside(own) > REPEAT_STRETCH); /* they are long */
 }
 
+static void each_lease_has_a_room_of_its_own(void **state)
+{
+    struct work_room rooms[WORK_ROOMS] = {0};
+
+    (void)state;
+    lay();
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        assert_int_equal(work_rooms_find(rooms, ROUND, 1 + k, &maker),
+                         WORK_ROOMS);
+        assert_int_equal(work_rooms_free(rooms, ROUND, WORK_ROOMS), k);
+        assert_int_equal(deliver(&rooms[k], 1 + k, 0, BLOCK), 0);
+    }
+    assert_int_equal(work_rooms_free(rooms, ROUND, WORK_ROOMS), WORK_ROOMS);
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        assert_int_equal(work_rooms_find(rooms, ROUND, 1 + k, &maker), k);
+    }
+    assert_int_equal(work_rooms_find(rooms, ROUND + 1, 1, &maker), WORK_ROOMS);
+    work_room_free(&rooms[1]);
+    assert_int_equal(work_rooms_find(rooms, ROUND, 2, &maker), WORK_ROOMS);
+    assert_int_equal(work_rooms_free(rooms, ROUND, WORK_ROOMS), 1);
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        work_room_free(&rooms[k]);
+    }
+}
+
+/* Nobody empties it any more: it must not be lost. */
+static void a_room_of_long_ago_is_free_again(void **state)
+{
+    struct work_room rooms[WORK_ROOMS] = {0};
+    const uint64_t late = ROUND + REPEAT_COMMITS + 1;
+
+    (void)state;
+    lay();
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        assert_int_equal(deliver(&rooms[k], 1 + k, 0, BLOCK), 0);
+    }
+    assert_int_equal(work_rooms_free(rooms, late - 1, WORK_ROOMS), WORK_ROOMS);
+    assert_int_equal(work_rooms_free(rooms, late, WORK_ROOMS), 0);
+    assert_int_equal(work_rooms_free(rooms, late, 0), 1); /* a REPEAT reads */
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        work_room_free(&rooms[k]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_of_two_branches_are_not_mixed),
         cmocka_unit_test(own_moments_of_nothing_convict_nobody),
+        cmocka_unit_test(each_lease_has_a_room_of_its_own),
+        cmocka_unit_test(a_room_of_long_ago_is_free_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

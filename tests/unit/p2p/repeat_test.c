@@ -557,8 +557,9 @@ static void cases_and_accounts_are_bounded(void **state)
         assert_int_equal(accuse(&c, i, 40 + i), REPEAT_NEW);
     }
     for (uint32_t i = REPEAT_CASES_MAX; i < 32; i++) {
-        assert_int_equal(accuse(&c, i, 44 + i % 20),
-                         i < 24 ? REPEAT_WAITS : REPEAT_OPEN);
+        assert_int_equal(accuse(&c, i, 44 + i % 20), i < REPEAT_CASES_MAX + 20
+                                                         ? REPEAT_WAITS
+                                                         : REPEAT_OPEN);
     }
     assert_int_equal(accuse(&c, 20, 30), REPEAT_NONE); /* one of each */
     /* Many keys fail, each once; one has failed twice and is kept. */

@@ -56,6 +56,19 @@ static void collect(struct fixture *f)
     f->out.n = f->out.n_bytes = 0;
 }
 
+/* The lease whose pieces come, else the first one that is looked into. */
+static struct work_task *busy(struct fixture *f)
+{
+    uint32_t k = f->w.active < WORK_ROOMS ? f->w.active : 0;
+
+    for (; f->w.active == WORK_ROOMS && k + 1 < WORK_ROOMS; k++) {
+        if (f->w.task[k].phase != WORK_IDLE) {
+            break;
+        }
+    }
+    return &f->w.task[k];
+}
+
 static struct hash32 name(uint32_t what, uint64_t round, uint32_t who)
 {
     return (struct hash32){
@@ -145,7 +158,7 @@ static uint32_t all_arrive(struct fixture *f)
         arrive(f, 0, 0);
         n++;
     }
-    assert_int_equal(f->w.phase, WORK_WAITING);
+    assert_int_equal(busy(f)->phase, WORK_WAITING);
     return n;
 }
 
@@ -157,9 +170,20 @@ static bool begin_in(struct fixture *f, uint64_t round)
     return begun;
 }
 
-static bool repeated(struct fixture *f, uint8_t verdict)
+static uint32_t n_tasks(const struct fixture *f, bool is_case)
+{
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        n += f->w.task[k].phase != WORK_IDLE && f->w.task[k].is_case == is_case;
+    }
+    return n;
+}
+
+static bool answered(struct fixture *f, int rc, uint8_t verdict)
 {
     const struct local_event e = {.type = LOCAL_REPEATED,
+                                  .rc = rc,
                                   .repeated = {.round = f->job.round,
                                                .maker = f->job.maker,
                                                .verdict = verdict}};
@@ -167,6 +191,11 @@ static bool repeated(struct fixture *f, uint8_t verdict)
 
     collect(f);
     return ours;
+}
+
+static bool repeated(struct fixture *f, uint8_t verdict)
+{
+    return answered(f, 0, verdict);
 }
 
 /* That member accuses that one, for that commit. */
@@ -221,17 +250,17 @@ static void nobody_is_asked_before_its_next_moments_are_fixed(void **state)
     commit_drawing(f, 3);
     tick(f, 10);
     assert_int_equal(f->n_asked, WORK_WINDOW);
-    assert_int_equal(f->w.about.what.round, 1);
+    assert_int_equal(busy(f)->about.what.round, 1);
     assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
     assert_int_equal(f->asked[0].index, 1);
-    assert_int_equal(f->asked[0].name, hash32_u64(&f->w.about.base));
+    assert_int_equal(f->asked[0].name, hash32_u64(&busy(f)->about.base));
     assert_true(
         hash32_eq(&f->asked[0].offer, &f->w.commit[1].maker[3].moments));
-    assert_true(hash32_eq(&f->w.after, &f->w.commit[0].maker[3].moments));
+    assert_true(hash32_eq(&busy(f)->after, &f->w.commit[0].maker[3].moments));
     assert_int_equal(all_arrive(f), PARTS + 2 * WORK_DRAWS);
     assert_true(begin_in(f, 3));
     assert_int_equal(f->job.round, 1);
-    assert_int_equal(f->job.base, hash32_u64(&f->w.about.base));
+    assert_int_equal(f->job.base, hash32_u64(&busy(f)->about.base));
     assert_int_equal(f->job.moment_steps, 0);
 }
 
@@ -259,7 +288,7 @@ static void who_came_back_meanwhile_is_not_held_to_its_moments(void **state)
     f->c.maker[3].moment_steps = 77;
     commit_drawing(f, 3);
     tick(f, 10);
-    assert_true(hash32_is_zero(&f->w.after));
+    assert_true(hash32_is_zero(&busy(f)->after));
     assert_int_equal(all_arrive(f), PARTS + WORK_DRAWS);
     assert_int_equal(f->w.n_silent, 0);
 }
@@ -428,7 +457,7 @@ static void a_room_in_use_here_is_not_the_makers_fault(void **state)
     commit_drawing(f, 4);
     assert_true(begin_in(f, 3));
     assert_true(repeated(f, REPEAT_GOOD));
-    for (tick(f, 10); f->w.phase == WORK_FETCHING; tick(f, WAIT_MS / 64)) {
+    for (tick(f, 10); busy(f)->phase == WORK_FETCHING; tick(f, WAIT_MS / 64)) {
         arrive(f, 0, LOCO_EBUSY);
         n++;
         tick(f, 1);
@@ -446,7 +475,7 @@ static void who_does_not_serve_is_silent(void **state)
     commit_drawing(f, 3);
     tick(f, 10);
     tick(f, WAIT_MS);
-    assert_int_equal(f->w.phase, WORK_IDLE);
+    assert_int_equal(busy(f)->phase, WORK_IDLE);
     assert_int_equal(f->w.n_unserved, 1);
     assert_int_equal(f->n_stops, 1);
     assert_true(is_silent(f, 3));
@@ -460,7 +489,7 @@ static void without_the_state_nothing_more_is_fetched(void **state)
     commit_drawing(f, 3);
     tick(f, 10);
     arrive(f, 0, LOCO_ENOENT);
-    assert_int_equal(f->w.phase, WORK_IDLE);
+    assert_int_equal(busy(f)->phase, WORK_IDLE);
     assert_int_equal(f->n_asked, 0);
     assert_int_equal(f->w.n_silent, 0); /* it is not to blame */
     assert_int_equal(f->w.n_words, 0);
@@ -496,7 +525,7 @@ static void in_a_case_each_waits_for_its_turn(void **state)
     commit(f);
     assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
     (void)all_arrive(f);
-    assert_true(f->w.is_case);
+    assert_true(busy(f)->is_case);
     for (uint64_t round = 3; round < 3 + 2 * MEMBERS; round++) {
         if (round % MEMBERS != SELF) {
             assert_false(begin_in(f, round));
@@ -519,7 +548,7 @@ static void a_case_about_the_newest_commit_waits_for_the_next(void **state)
     commit(f);
     tick(f, 10);
     assert_int_equal(f->n_asked, WORK_WINDOW);
-    assert_false(hash32_is_zero(&f->w.after));
+    assert_false(hash32_is_zero(&busy(f)->after));
 }
 
 static void a_case_comes_before_a_draw(void **state)
@@ -532,12 +561,12 @@ static void a_case_comes_before_a_draw(void **state)
     assert_true(id_eq(&f->asked[0].peer, &f->peer[2].id));
     assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
     tick(f, 10);
-    assert_true(f->w.is_case);
+    assert_true(busy(f)->is_case);
     assert_int_equal(f->n_cancels, 1);
     assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
 }
 
-/* A friend of the maker sees the FETCH. */
+/* A friend of the maker sees the FETCH: the case comes first, and no more. */
 static void an_accusation_ends_no_audit(void **state)
 {
     struct fixture *f = *state;
@@ -545,17 +574,155 @@ static void an_accusation_ends_no_audit(void **state)
     commit(f);
     commit_drawing(f, 2);
     tick(f, 10);
-    assert_true(id_eq(&f->asked[0].peer, &f->peer[2].id));
+    arrive(f, 0, 0);
     assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
     tick(f, 10);
-    assert_true(f->w.is_case);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
+    /* What is here of the other one stays. */
+    assert_int_equal(all_arrive(f), 2 * (PARTS + 2 * WORK_DRAWS) - 1);
+    assert_true(begin_in(f, SELF + MEMBERS + 1)); /* not our turn in a case */
+    assert_true(id_eq(&f->job.maker, &f->peer[2].id));
+    assert_true(repeated(f, REPEAT_GOOD));
+    assert_true(begin_in(f, SELF + 2 * MEMBERS));
+    assert_true(id_eq(&f->job.maker, &f->peer[3].id));
+}
+
+/* What is here is made again, though nobody serves it any more. */
+static void who_waits_for_its_turn_says_nothing_before(void **state)
+{
+    struct fixture *f = *state;
+
     commit(f);
-    arrive(f, 0, LOCO_ENOENT); /* we can tell nothing */
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    (void)all_arrive(f);
+    for (uint32_t i = 0; i < WORK_COMMITS + 2; i++) {
+        commit(f);
+        tick(f, 10);
+    }
+    assert_int_equal(f->w.n_words, 0);
+    assert_true(begin_in(f, SELF + 2 * MEMBERS));
+}
+
+static void two_cases_have_a_room_each(void **state)
+{
+    struct fixture *f = *state;
+    struct work_word word;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    assert_int_equal(hears(f, 2, 4, 1), REPEAT_NEW);
+    assert_int_equal(all_arrive(f), 2 * (PARTS + 2 * WORK_DRAWS));
+    assert_int_equal(f->w.n_words, 0); /* nothing is said without looking */
+    for (uint64_t turn = 1; turn < 3; turn++) {
+        assert_true(begin_in(f, SELF + turn * MEMBERS));
+        assert_true(begin_in(f, SELF + turn * MEMBERS)); /* while it lasts */
+        assert_int_equal(f->n_jobs, turn);
+        /* All begin with the same one, so that it ends soon. */
+        assert_true(id_eq(&f->job.maker, &f->peer[2 + turn].id));
+        assert_true(repeated(f, REPEAT_BAD));
+        assert_true(work_take_word(&f->w, &word));
+        assert_int_equal(word.body.verdict, REPEAT_BAD);
+        assert_int_equal(word.end, REPEAT_OPEN);
+    }
+}
+
+/* A drawn lease of which a case waits is no case yet, or some of them would
+ * keep one that is looked into out of its room. */
+static void cases_that_wait_take_no_room(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 3);
     tick(f, 10);
-    assert_false(f->w.is_case);
-    assert_int_equal(f->w.about.what.round, 1);
+    assert_false(busy(f)->is_case);
+    assert_int_equal(hears(f, 0, 2, 1), REPEAT_NEW);
+    assert_int_equal(hears(f, 2, 4, 1), REPEAT_NEW);
+    assert_int_equal(hears(f, 4, 3, 1), REPEAT_WAITS);
+    tick(f, 10);
+    commit_drawing(f, 2);
+    tick(f, 10);
+    assert_int_equal(n_tasks(f, true), REPEAT_CASES_MAX);
+    assert_int_equal(n_tasks(f, false), 1);
+    assert_int_equal(f->w.drawn[1], 2 + 1); /* when there is room */
+}
+
+/* The machine has not let go of one that was given up: later. */
+static void a_repeat_that_finds_the_trainer_busy_waits(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    (void)all_arrive(f);
+    assert_true(begin_in(f, SELF + 2 * MEMBERS));
+    assert_true(answered(f, LOCO_EBUSY, REPEAT_UNCLEAR));
+    assert_int_equal(f->w.n_words, 0);
+    assert_int_equal(f->n_stops, 0);
+    assert_true(begin_in(f, SELF + 3 * MEMBERS));
+    assert_true(repeated(f, REPEAT_BAD));
+    assert_int_equal(f->w.n_words, 1);
+}
+
+/* What was put off comes when its time has come, though a drawn lease has the
+ * line. */
+static void a_case_that_was_put_off_is_waited_for(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 2);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    tick(f, 10);
+    arrive(f, 0, LOCO_EHASH);
+    tick(f, 1);
     assert_true(id_eq(&f->asked[0].peer, &f->peer[2].id));
-    assert_int_equal(all_arrive(f), PARTS + 2 * WORK_DRAWS);
+    assert_int_equal(work_deadline(&f->w), f->now_ms + WAIT_MS / 64);
+    tick(f, WAIT_MS / 64);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
+}
+
+static void who_serves_nothing_is_silent_though_another_waits(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    assert_int_equal(hears(f, 2, 4, 1), REPEAT_NEW);
+    tick(f, 1);
+    tick(f, WAIT_MS);
+    assert_true(is_silent(f, 3));
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[4].id));
+}
+
+/* One that serves a piece now and then keeps no other case from its turn. */
+static void each_has_the_line_for_a_while(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t n = 0;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    assert_int_equal(hears(f, 2, 4, 1), REPEAT_NEW);
+    tick(f, 1);
+    assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
+    for (; id_eq(&f->asked[0].peer, &f->peer[3].id); n++) {
+        arrive(f, 0, 0);
+        tick(f, WAIT_MS / 4);
+    }
+    assert_int_equal(n, 4);
+    assert_int_equal(f->n_cancels, 1);
+    for (n = 0; id_eq(&f->asked[0].peer, &f->peer[4].id); n++) {
+        arrive(f, 0, 0);
+        tick(f, 1);
+    }
+    assert_int_equal(n, PARTS + 2 * WORK_DRAWS); /* in one turn */
+    assert_int_equal(f->asked[0].seg, 4);
 }
 
 static void assert_word(struct fixture *f, uint8_t verdict)
@@ -648,7 +815,7 @@ static void bad_work_that_finds_no_case_is_looked_for_again(void **state)
     commit(f);
     tick(f, 10);
     assert_true(id_eq(&f->asked[0].peer, &f->peer[3].id));
-    assert_int_equal(f->w.about.what.round, 4);
+    assert_int_equal(busy(f)->about.what.round, 4);
     commit(f);
     assert_int_equal(f->w.drawn[1], 0); /* once */
 }
@@ -666,7 +833,7 @@ static void a_repeat_stops_when_its_case_ends(void **state)
     assert_int_equal(hears(f, 4, 3, 1), REPEAT_CONVICTED);
     tick(f, 10);
     assert_int_equal(f->n_stops, 1);
-    assert_int_equal(f->w.phase, WORK_IDLE);
+    assert_int_equal(busy(f)->phase, WORK_IDLE);
     assert_false(repeated(f, REPEAT_GOOD)); /* it came too late */
     assert_int_equal(f->w.n_words, 0);
 }
@@ -710,6 +877,13 @@ int main(void)
         TEST(a_case_about_the_newest_commit_waits_for_the_next),
         TEST(a_case_comes_before_a_draw),
         TEST(an_accusation_ends_no_audit),
+        TEST(who_waits_for_its_turn_says_nothing_before),
+        TEST(two_cases_have_a_room_each),
+        TEST(cases_that_wait_take_no_room),
+        TEST(a_repeat_that_finds_the_trainer_busy_waits),
+        TEST(a_case_that_was_put_off_is_waited_for),
+        TEST(who_serves_nothing_is_silent_though_another_waits),
+        TEST(each_has_the_line_for_a_while),
         TEST(who_cannot_read_in_a_case_says_so),
         TEST(bad_work_is_said_and_named),
         TEST(what_was_read_is_said_without_a_second_repeat),
