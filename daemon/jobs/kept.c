@@ -20,6 +20,13 @@ struct kept_state *kept_find(struct kept *k, uint64_t round, uint64_t name)
     return is_named(&k->pinned, round, name) ? &k->pinned : NULL;
 }
 
+struct kept_state *kept_whole(struct kept *k, uint64_t round, uint64_t name)
+{
+    struct kept_state *s = kept_find(k, round, name);
+
+    return s != NULL && !s->reduced ? s : NULL;
+}
+
 static void *take(struct kept_state *s)
 {
     void *state = s->state;
@@ -33,6 +40,29 @@ is_fetched(const struct kept_state *s, uint64_t now_ms, uint64_t lease_ms)
 {
     return s->state != NULL && s->asked_ms > 0 &&
            now_ms - s->asked_ms < lease_ms;
+}
+
+void kept_reduce(struct kept *k,
+                 uint64_t now_ms,
+                 uint64_t lease_ms,
+                 bool (*reduce)(void *self, void *state),
+                 void *self)
+{
+    bool spared = k->pinned.state != NULL;
+
+    for (uint32_t i = KEPT_STATES_MAX - 1; i >= KEPT_STATES; i--) {
+        struct kept_state *s = &k->last[i];
+
+        if (s->state == NULL || s->reduced) {
+            continue;
+        }
+        if (!spared && is_fetched(s, now_ms, lease_ms)) {
+            spared = true;
+        } else if (reduce(self, s->state)) {
+            s->reduced = true;
+            s->asked_ms = 0;
+        }
+    }
 }
 
 void kept_push(struct kept *k,

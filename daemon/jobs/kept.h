@@ -9,6 +9,7 @@
 #ifndef LOCO_DAEMON_JOBS_KEPT_H
 #define LOCO_DAEMON_JOBS_KEPT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define KEPT_STATES 2
@@ -20,6 +21,7 @@ struct kept_state {
     void *state;          /* NULL: none */
     uint64_t round, name; /* as struct segment has them */
     uint64_t asked_ms;    /* by who fetches it, the last time; 0: never */
+    bool reduced;         /* nobody can fetch it: kept_reduce() */
 };
 
 struct kept {
@@ -30,6 +32,18 @@ struct kept {
 
 /* Name 0: any of that round, the newest. NULL: it is not kept. */
 struct kept_state *kept_find(struct kept *k, uint64_t round, uint64_t name);
+
+/* The same, and all of it is here. */
+struct kept_state *kept_whole(struct kept *k, uint64_t round, uint64_t name);
+
+/* Of those beyond KEPT_STATES only the parameters are wanted. One that somebody
+ * fetches stays whole, if none is pinned. `reduce` gives the rest of a state
+ * back; false: it cannot be now. */
+void kept_reduce(struct kept *k,
+                 uint64_t now_ms,
+                 uint64_t lease_ms,
+                 bool (*reduce)(void *self, void *state),
+                 void *self);
 
 /* The newest one. Those that are not kept any more, NULL for none: the one that
  * was pinned, and the one that leaves its place. */

@@ -7,6 +7,7 @@
 #include "daemon/settings/method_manifest.h"
 #include "daemon/settings/run_model.h"
 #include "p2p/exchange/exchange.h"
+#include "p2p/round/work.h"
 #include "proto/base/err.h"
 #include "train/replica/layout.h"
 
@@ -70,6 +71,34 @@ static uint64_t wire_kept(const struct run_vector *v,
     return need;
 }
 
+/* What audits of work take beside all that: older states, of which only what a
+ * lease begins with is resident; contributions and own moments that others may
+ * ask about; rooms for leases of others, each with the state and own moments
+ * from which they began; the replica that makes one again, its moments where it
+ * begins and what it came to the first time (machine/trainer_repeat.c). */
+static uint64_t work_kept(const struct run_vector *v,
+                          const struct replica_options *r,
+                          uint64_t wire,
+                          uint64_t n)
+{
+    const uint64_t moments = 2 * n * sizeof(uint16_t);
+    const uint64_t base = replica_begins_with_phi(&v->method)
+                              ? n * sizeof(float)
+                              : state_bytes(&v->method, n);
+    const uint64_t blocks = 3 * (uint64_t)WORK_DRAWS *
+                            exchange_block(v->exchange, v->codec->block) *
+                            sizeof(float);
+    uint64_t need = (KEPT_STATES_MAX - KEPT_STATES) * base +
+                    (OFFERS_PAST_MAX - OFFERS_PAST) * v->codec->bytes(wire) +
+                    (1 + OFFERS_PAST_MAX) * moments +
+                    WORK_ROOMS * (base + 2 * moments + blocks);
+
+    if (!r->shared && r->slots == 0) {
+        need += replica_bytes(r) + (2 + 3) * n * sizeof(float);
+    }
+    return need;
+}
+
 uint64_t run_memory(const struct run_vector *v,
                     const struct replica_options *r,
                     uint64_t wire,
@@ -82,6 +111,9 @@ uint64_t run_memory(const struct run_vector *v,
     if (v->audits && v->exchange == EXCHANGE_BUTTERFLY && !residual &&
         replica_packs_pieces(r)) {
         need -= wire * sizeof(float); /* it goes out as it was announced */
+    }
+    if (v->audits_work && v->exchange == EXCHANGE_BUTTERFLY) {
+        need += work_kept(v, r, wire, n);
     }
     if (v->method.group == METHOD_PAIR) {
         need += 2 * v->codec->bytes(n);

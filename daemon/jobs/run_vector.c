@@ -32,6 +32,7 @@ int run_vector_read(struct run_vector *v,
     v->clip = (float)s->norm_clip;
     v->centred = strcmp(s->robust, "centred") == 0;
     v->audits = strcmp(s->audit, "sums") == 0;
+    v->audits_work = false;
     return 0;
 }
 

@@ -7,6 +7,9 @@
 
 #include "proto/base/err.h"
 
+#define MOMENT_BYTES 2    /* bf16 */
+#define CHUNK        1024 /* elements that are decoded at a time */
+
 /* ---- memory ------------------------------------------------------------- */
 
 void work_room_free(struct work_room *r)
@@ -41,7 +44,7 @@ static int take_memory(struct work_room *r, uint64_t n, uint32_t block)
     work_room_free(r);
     r->n = n;
     r->block = block;
-    r->moments = malloc(n * sizeof *r->moments);
+    r->moments = malloc((size_t)n * MOMENT_BYTES);
     r->have = malloc((size_t)(n_blocks(r) + 7) / 8);
     r->blocks = malloc(3 * (size_t)WORK_BLOCKS * block * sizeof *r->blocks);
     if (r->moments == NULL || r->have == NULL || r->blocks == NULL) {
@@ -126,12 +129,40 @@ begin(struct work_room *r, const struct segment *s, const struct offer_cut *cut)
     return 0;
 }
 
+/* Sum of squares of n elements; not finite: some of them are no numbers. */
+static double squares_of(const uint8_t *bf16, uint64_t n)
+{
+    const struct codec *codec = codec_get(CODEC_BF16);
+    float x[CHUNK];
+    double sum = 0;
+
+    for (uint64_t at = 0; at < n; at += CHUNK) {
+        size_t len = n - at < CHUNK ? (size_t)(n - at) : CHUNK;
+
+        if (codec->decode(x, bf16 + MOMENT_BYTES * at, len) != 0) {
+            return NAN;
+        }
+        for (size_t i = 0; i < len; i++) {
+            sum += (double)x[i] * (double)x[i];
+        }
+    }
+    return sum;
+}
+
+static bool are_numbers(const uint8_t *bf16, uint64_t n)
+{
+    return isfinite(squares_of(bf16, n));
+}
+
 static int
 take_moments(struct work_room *r, const struct segment *s, const uint8_t *src)
 {
-    const struct codec *bf16 = codec_get(CODEC_BF16);
-    int rv = bf16->decode(r->moments + s->offset, src, s->len);
+    int rv = are_numbers(src, s->len) ? 0 : LOCO_ENUMERIC;
 
+    if (rv == 0) {
+        memcpy(r->moments + MOMENT_BYTES * s->offset, src,
+               (size_t)MOMENT_BYTES * s->len);
+    }
     for (uint64_t i = s->offset / r->block;
          rv == 0 && i * r->block < s->offset + s->len; i++) {
         r->n_have += (r->have[i / 8] >> (i % 8) & 1) == 0;
@@ -330,14 +361,9 @@ static void read_after(const struct work_room *r,
     }
 }
 
-static double length_of(const float *x, uint64_t n)
+static double length_of(const uint8_t *bf16, uint64_t n)
 {
-    double squares = 0;
-
-    for (uint64_t i = 0; i < n; i++) {
-        squares += (double)x[i] * (double)x[i];
-    }
-    return length(squares);
+    return length(squares_of(bf16, n));
 }
 
 /* What a mean of so many steps weighs, that began with nothing. */
@@ -369,7 +395,7 @@ bool work_room_stretch(const struct work_room *r,
 {
     const uint64_t n = r->n / 2;
     const double u = length_of(r->moments, n);
-    const double v = length_of(r->moments + n, n);
+    const double v = length_of(r->moments + MOMENT_BYTES * n, n);
     double own_u, own_v;
 
     if (steps == 0 || u == 0) {
@@ -380,7 +406,8 @@ bool work_room_stretch(const struct work_room *r,
         return false;
     }
     own_u = length_of(own->moments, n) / age(own->beta1, own->steps);
-    own_v = length_of(own->moments + n, n) / age(own->beta2, own->steps);
+    own_v = length_of(own->moments + MOMENT_BYTES * n, n) /
+            age(own->beta2, own->steps);
     if (!is_length(own_u)) {
         return false; /* ours say nothing of the maker's */
     }

@@ -14,7 +14,7 @@
  * made again -> work_room_read
  *
  * Moments are one vector, u then v, in bf16. A piece of another lease empties
- * the room; a machine has WORK_ROOMS of them. Memory of one: 8 bytes a
+ * the room; a machine has WORK_ROOMS of them. Memory of one: 4 bytes a
  * parameter, and three times WORK_BLOCKS blocks in fp32. One thread.
  */
 #ifndef LOCO_DAEMON_JOBS_WORK_ROOM_H
@@ -39,11 +39,11 @@ struct work_room {
     uint64_t round; /* whose contribution it is; 0: the room is empty */
     uint64_t base;  /* name of the state that the lease began from */
     struct peer_id maker;
-    uint64_t n;      /* elements of the moments: two a parameter */
-    uint32_t block;  /* elements that pieces are cut at */
-    uint64_t n_have; /* blocks of the moments that are here */
-    uint8_t *have;   /* bit i: block i */
-    float *moments;  /* (n) */
+    uint64_t n;       /* elements of the moments: two a parameter */
+    uint32_t block;   /* elements that pieces are cut at */
+    uint64_t n_have;  /* blocks of the moments that are here */
+    uint8_t *have;    /* bit i: block i */
+    uint8_t *moments; /* (n) bf16, all of them numbers */
     struct work_block sent[WORK_BLOCKS], after[WORK_BLOCKS];
     float *blocks; /* memory of all of them */
 };
@@ -95,8 +95,9 @@ bool work_room_is_full(const struct work_room *r);
 
 /* The auditor's own moments at the state before the round. */
 struct work_own_moments {
-    const float *moments; /* (n); NULL: not here */
-    uint64_t steps;       /* of its optimizer then */
+    const uint8_t *moments; /* (n) bf16, as they were announced; NULL: not here
+                             */
+    uint64_t steps;         /* of its optimizer then */
     double beta1, beta2;
 };
 

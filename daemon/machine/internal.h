@@ -163,11 +163,19 @@ struct machine_wire {
  * way, and of those that others may ask about. */
 #define MACHINE_MOMENTS (1 + OFFERS_PAST_MAX)
 
+struct machine_moments {
+    struct offer offer;
+    unsigned refs; /* under `mutex` */
+};
+
 /* Work of others, made again. */
 struct machine_work {
-    struct offer moments[MACHINE_MOMENTS]; /* the newest first; under `mutex` */
+    /* The newest first, NULL: none; under `mutex`. */
+    struct machine_moments *moments[MACHINE_MOMENTS];
     struct work_room rooms[WORK_ROOMS];
     struct snapshot *bases[WORK_ROOMS]; /* before their rounds; NULL: none */
+    /* Of our own lease of that round; NULL: none. */
+    struct machine_moments *own[WORK_ROOMS];
     uint32_t reading; /* a REPEAT reads this room; WORK_ROOMS: none.. */
     atomic_bool done; /* ..until then.. */
     atomic_bool stop; /* ..and it is to end now */
@@ -190,7 +198,9 @@ struct machine_incoming {
 
 /* Rounds that are over. */
 struct machine_past {
-    struct kept kept; /* snapshots; the pinned one has no inner moments */
+    /* Snapshots. The pinned one has no inner moments, and the older ones of
+     * runs with audits of work the parameters alone. */
+    struct kept kept;
     struct snapshot *incoming[KEPT_STATES]; /* not looked at yet */
     struct snapshot *spare; /* its memory is that of the next one */
     uint64_t n_snapshots;   /* made; under `mutex` */
@@ -332,6 +342,9 @@ int machine_repeat(struct machine *m,
                    const struct job *job,
                    const struct out *out);
 void machine_work_free(struct machine *m);
+
+/* Rooms that hold this state, of which they read the parameters alone. */
+unsigned machine_work_holds(const struct machine *m, const struct snapshot *s);
 /* machine/evidence.c: a file about what the last AUDIT found. */
 int machine_evidence(struct machine *m,
                      const struct job *job,

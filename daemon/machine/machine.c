@@ -423,7 +423,7 @@ static int load_kept(struct machine *m, const struct job *job)
     const struct kept_state *kept;
 
     machine_snapshots_collect(m);
-    kept = kept_find(&m->past.kept, what->kept_round, what->kept_name);
+    kept = kept_whole(&m->past.kept, what->kept_round, what->kept_name);
     if (kept == NULL) {
         return LOCO_ENOENT;
     }

@@ -5,7 +5,8 @@
  * where the new state is made. Fetching a large one takes longer than a round,
  * so that the one that somebody fetches is kept (*pinned*, without inner
  * moments) until PIN_MS after the last piece of it was asked for; one at a
- * time.
+ * time. With audits of work older ones are kept to make leases again: of these
+ * the parameters alone, and nobody can fetch them.
  *
  * Reduced bytes: a worker writes those of every round to rounds/ROUND.wire, and
  * deletes what is older than ROUNDS_MAX or more than twice a state: so long
@@ -87,9 +88,20 @@ static void trim(struct snapshot *s)
     }
 }
 
+/* Nobody else but who makes leases again has it. */
+static bool reduce(void *self, void *state)
+{
+    const struct machine *m = self;
+    struct snapshot *s = state;
+
+    return s->refs == 1 + machine_work_holds(m, s) &&
+           snapshot_reduce(s, &m->replica.method);
+}
+
 static void keep(struct machine *m, struct snapshot *s)
 {
-    const struct kept_state state = {s, s->round, s->name, 0};
+    const struct kept_state state = {
+        .state = s, .round = s->round, .name = s->name};
     void *unpinned, *left;
 
     kept_push(&m->past.kept, &state, uv_now(m->loop) + 1, lease_ms(m),
@@ -97,6 +109,7 @@ static void keep(struct machine *m, struct snapshot *s)
     trim(m->past.kept.pinned.state);
     snapshot_free(unpinned);
     machine_snapshot_drop(m, left);
+    kept_reduce(&m->past.kept, uv_now(m->loop) + 1, lease_ms(m), reduce, m);
 }
 
 void machine_snapshots_collect(struct machine *m)
@@ -125,7 +138,7 @@ const struct snapshot *machine_snapshot(struct machine *m,
     struct kept_state *kept;
 
     machine_snapshots_collect(m);
-    kept = kept_find(&m->past.kept, s->index, s->name);
+    kept = kept_whole(&m->past.kept, s->index, s->name);
     if (kept == NULL) {
         return NULL;
     }

@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "daemon/machine/hash_threads.h"
 #include "proto/hash.h"
@@ -33,6 +35,34 @@ struct state_room *snapshot_take_room(struct snapshot *s)
         s->state = NULL;
     }
     return room;
+}
+
+/* Pages that lie all in those bytes. MADV_DONTNEED of private memory: they read
+ * as zeros. */
+static void give_back(void *from, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = ((uintptr_t)from + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)from + bytes) / page * page;
+
+    if (first < end) {
+        (void)madvise((void *)first, end - first, MADV_DONTNEED);
+    }
+}
+
+bool snapshot_reduce(struct snapshot *s, const struct method *method)
+{
+    if (s->room != NULL && state_room_is_shared(s->room)) {
+        return false;
+    }
+    if (replica_begins_with_phi(method)) {
+        give_back(s->state + s->n, (s->n_state - s->n) * sizeof(float));
+    }
+    free(s->moments);
+    free(s->leaves);
+    s->moments = NULL;
+    s->leaves = NULL;
+    return true;
 }
 
 /* ---- copies ------------------------------------------------------------- */

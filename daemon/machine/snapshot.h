@@ -37,6 +37,13 @@ void snapshot_free(struct snapshot *s);
  * has none. `s` may be NULL. */
 struct state_room *snapshot_take_room(struct snapshot *s);
 
+/* Of a state that is to be trained from, and not served any more, only the
+ * parameters stay: the pages behind them are given back and read as nothing,
+ * the inner moments and the leaves are freed. False: others hold its memory.
+ * Where the state has what a lease begins with behind its parameters
+ * (`method`), that stays. */
+bool snapshot_reduce(struct snapshot *s, const struct method *method);
+
 /* On the replica's thread, and with the help of those that work for it. `old`,
  * one that nobody needs any more, or NULL, is gone afterwards: its memory is
  * taken where it fits, since pages that are new cost more than the copying.

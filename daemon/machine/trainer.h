@@ -64,13 +64,14 @@ struct trainer_command {
     struct job job;
     struct lease lease; /* TRAIN: what it reads; no ranges: its own. REPEAT */
     const float *state; /* LOAD: (replica_state_elements); REPEAT: the state
-                           before that round */
+                           before that round, of which the parameters matter */
     const struct work_room *room; /* REPEAT: full; nobody changes it meanwhile
                                    */
     const atomic_bool *stop;      /* REPEAT: it is to end now */
-    /* (2, n) or NULL: LOAD from_disk; REPEAT: our own with that state, after so
-     * many steps. */
-    const float *moments;
+    const float *moments;         /* LOAD from_disk: (2, n) or NULL */
+    /* REPEAT: (2, n) our own with that state, in bf16, or NULL; after so many
+     * steps. */
+    const uint8_t *own;
     uint64_t moment_steps;
     uint64_t inner_step, tokens; /* LOAD from_disk */
     const uint8_t *wire;         /* APPLY; PAIR: NULL where it is alone */

@@ -30,12 +30,28 @@ static bool with_own(const struct trainer_repeat *r)
     return r->pass >= REPEAT_OWN_FIRST;
 }
 
+/* (2, n) in bf16. */
+static int
+set_moments(struct replica *ghost, const uint8_t *moments, uint64_t steps)
+{
+    float *x = malloc(2 * ghost->n * sizeof *x);
+    int rv = x == NULL
+                 ? LOCO_ENOMEM
+                 : codec_get(CODEC_BF16)->decode(x, moments, 2 * ghost->n);
+
+    if (rv == 0) {
+        replica_set_moments(ghost, x, x + ghost->n, steps);
+    }
+    free(x);
+    return rv;
+}
+
 /* At the beginning of the lease. */
 static int open_ghost(struct trainer_repeat *r)
 {
     const struct job_repeat *job = &r->command.job.repeat;
-    const float *moments =
-        with_own(r) ? r->command.moments : r->command.room->moments;
+    const uint8_t *moments =
+        with_own(r) ? r->command.own : r->command.room->moments;
     char errmsg[ERRMSG_SIZE] = "";
     int rv;
 
@@ -48,15 +64,16 @@ static int open_ghost(struct trainer_repeat *r)
     rv = rv != 0
              ? rv
              : replica_load(&r->ghost, job->round - 1, r->command.state, false);
+    rv = rv != 0 ? rv
+                 : set_moments(&r->ghost, moments,
+                               with_own(r) ? r->command.moment_steps
+                                           : job->moment_steps);
     if (rv != 0) {
         log_debug("train", "the lease of another member is not made again: %s",
                   errmsg[0] == '\0' ? loco_strerror(rv) : errmsg);
         close_ghost(r);
         return rv;
     }
-    replica_set_moments(&r->ghost, moments, moments + r->ghost.n,
-                        with_own(r) ? r->command.moment_steps
-                                    : job->moment_steps);
     return 0;
 }
 
@@ -118,7 +135,7 @@ static int keep(struct trainer_repeat *r)
 static void read_stretch(struct trainer_repeat *r)
 {
     const struct work_own_moments own = {
-        .moments = r->command.moments,
+        .moments = r->command.own,
         .steps = r->command.moment_steps,
         .beta1 = (double)r->opt.optimizer.beta1,
         .beta2 = (double)r->opt.optimizer.beta2};

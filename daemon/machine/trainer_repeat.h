@@ -11,9 +11,9 @@
  * own doing where it is wild for us, too: then it is not tried again for
  * REPEAT_WILD_ROUNDS, and what is wild costs two passes, not four.
  *
- * Memory: that of a second replica, while it lasts; 12 bytes a parameter more
- * for the second time. Everything is the trainer's thread's. Not with a
- * training loop of its own, and not for stages.
+ * Memory: that of a second replica, while it lasts; for moments 8 bytes a
+ * parameter where it begins, and 12 for the second time. Everything is the
+ * trainer's thread's. Not with a training loop of its own, and not for stages.
  */
 #ifndef LOCO_DAEMON_MACHINE_TRAINER_REPEAT_H
 #define LOCO_DAEMON_MACHINE_TRAINER_REPEAT_H

@@ -17,24 +17,53 @@
 
 /* ---- our own moments ---------------------------------------------------- */
 
+/* Under the mutex. NULL is allowed. */
+static void moments_drop(struct machine_moments *o)
+{
+    if (o != NULL && --o->refs == 0) {
+        offer_free(&o->offer);
+        free(o);
+    }
+}
+
 /* After a step back, or for a branch that counts from elsewhere, the same round
- * is announced anew. */
+ * is announced anew. Without memory nobody can ask for them. */
 void machine_take_moments(void *self, struct offer *o)
 {
     struct machine *m = self;
-    struct offer *moments = m->work.moments;
+    struct machine_moments **moments = m->work.moments;
+    struct machine_moments *made = calloc(1, sizeof *made);
 
+    if (made == NULL) {
+        offer_free(o);
+        return;
+    }
+    made->offer = *o;
+    made->refs = 1;
+    *o = (struct offer){0};
     (void)pthread_mutex_lock(&m->mutex);
-    if (moments[0].round != o->round) {
-        offer_free(&moments[MACHINE_MOMENTS - 1]);
+    if (moments[0] != NULL && moments[0]->offer.round != made->offer.round) {
+        moments_drop(moments[MACHINE_MOMENTS - 1]);
         memmove(moments + 1, moments,
                 (MACHINE_MOMENTS - 1) * sizeof moments[0]);
-        moments[0] = (struct offer){0};
+        moments[0] = NULL;
     }
-    offer_free(&moments[0]);
-    moments[0] = *o;
+    moments_drop(moments[0]);
+    moments[0] = made;
     (void)pthread_mutex_unlock(&m->mutex);
-    *o = (struct offer){0};
+}
+
+/* Under the mutex. NULL: they are not here. */
+static struct machine_moments *moments_of(struct machine *m, uint64_t round)
+{
+    for (int i = 0; i < MACHINE_MOMENTS; i++) {
+        struct machine_moments *o = m->work.moments[i];
+
+        if (o != NULL && o->offer.n > 0 && o->offer.round == round) {
+            return o;
+        }
+    }
+    return NULL;
 }
 
 int machine_moments_fill(struct machine *m,
@@ -42,17 +71,12 @@ int machine_moments_fill(struct machine *m,
                          uint8_t *dst)
 {
     const struct offer_cut cut = segment_cut(&m->terms, m->codec, s);
-    int rv = LOCO_ENOENT;
+    const struct machine_moments *o;
+    int rv;
 
     (void)pthread_mutex_lock(&m->mutex);
-    for (int i = 0; i < MACHINE_MOMENTS; i++) {
-        const struct offer *o = &m->work.moments[i];
-
-        if (o->n > 0 && o->round == s->index) {
-            rv = offer_fill(o, &cut, s, dst);
-            break;
-        }
-    }
+    o = moments_of(m, s->index);
+    rv = o == NULL ? LOCO_ENOENT : offer_fill(&o->offer, &cut, s, dst);
     (void)pthread_mutex_unlock(&m->mutex);
     return rv;
 }
@@ -63,6 +87,10 @@ static void let_go(struct machine *m, uint32_t room)
 {
     machine_snapshot_drop(m, m->work.bases[room]);
     m->work.bases[room] = NULL;
+    (void)pthread_mutex_lock(&m->mutex);
+    moments_drop(m->work.own[room]);
+    m->work.own[room] = NULL;
+    (void)pthread_mutex_unlock(&m->mutex);
     work_room_free(&m->work.rooms[room]);
 }
 
@@ -77,9 +105,9 @@ static uint32_t reading(struct machine *m)
     return m->work.reading;
 }
 
-/* The state of that hash, which is kept from the first piece on: only the last
- * states are kept else, and the pieces may take longer than that. LOCO_ENOENT:
- * it is not here. */
+/* The state of that hash, and our own moments then, which are kept from the
+ * first piece on: only the last ones are kept else, and the pieces may take
+ * longer than that. LOCO_ENOENT: it is not here. */
 static int
 hold_base(struct machine *m, uint32_t room, uint64_t round, uint64_t name)
 {
@@ -95,6 +123,12 @@ hold_base(struct machine *m, uint32_t room, uint64_t round, uint64_t name)
     }
     m->work.bases[room] = kept->state;
     m->work.bases[room]->refs++;
+    (void)pthread_mutex_lock(&m->mutex);
+    m->work.own[room] = moments_of(m, round + 1);
+    if (m->work.own[room] != NULL) {
+        m->work.own[room]->refs++;
+    }
+    (void)pthread_mutex_unlock(&m->mutex);
     return 0;
 }
 
@@ -189,7 +223,7 @@ int machine_repeat(struct machine *m,
     memcpy(&c.lease, out->bytes + what->lease.at, sizeof c.lease);
     c.room = &w->rooms[k];
     c.state = w->bases[k]->state;
-    c.moments = w->bases[k]->moments;
+    c.own = w->own[k] == NULL ? NULL : w->own[k]->offer.bytes;
     c.moment_steps = w->bases[k]->moment_steps;
     atomic_store(&w->done, false);
     atomic_store(&w->stop, false);
@@ -205,6 +239,17 @@ void machine_work_free(struct machine *m)
         let_go(m, k);
     }
     for (int i = 0; i < MACHINE_MOMENTS; i++) {
-        offer_free(&m->work.moments[i]);
+        moments_drop(m->work.moments[i]);
+        m->work.moments[i] = NULL;
     }
+}
+
+unsigned machine_work_holds(const struct machine *m, const struct snapshot *s)
+{
+    unsigned n = 0;
+
+    for (uint32_t k = 0; k < WORK_ROOMS; k++) {
+        n += m->work.bases[k] == s;
+    }
+    return n;
 }

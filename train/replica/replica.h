@@ -232,6 +232,10 @@ bool replica_shares_u(const struct method *m);
 bool replica_shares_v(const struct method *m);
 bool replica_shares_sum(const struct method *m); /* and arrivals */
 
+/* Whether inner steps follow from the parameters of a state alone, and from
+ * this peer's own moments: what is behind phi matters to commits only. */
+bool replica_begins_with_phi(const struct method *m);
+
 /* What a checkpoint calls the vectors of n elements that a state has behind
  * phi, in order. Numbers follow: what is left of replica_state_elements(). */
 struct replica_names {

@@ -33,6 +33,12 @@ bool replica_shares_sum(const struct method *m)
     return m->delayed;
 }
 
+bool replica_begins_with_phi(const struct method *m)
+{
+    return !replica_shares_u(m) && !replica_shares_v(m) &&
+           !replica_shares_sum(m) && m->trainers == 0;
+}
+
 #define N_ARRIVALS 4
 
 uint64_t replica_state_elements(const struct method *m, uint64_t n)

@@ -14,7 +14,9 @@
 
 #include "daemon/doctor/doctor.h"
 #include "daemon/doctor/probe.h"
+#include "daemon/jobs/run_needs.h"
 #include "daemon/settings/method_manifest.h"
+#include "daemon/settings/run_model.h"
 #include "proto/base/err.h"
 
 #define NOW_S 1800000000
@@ -196,6 +198,38 @@ a_manifest_of_another_run_says_nothing_of_this_ones_need(void **state)
     doctor_take_needs(&host, f);
     assert_true(f->memory.need_bytes == 1ULL << 40);
     assert_true(run_needs(&wrong, &host).memory_bytes < 1ULL << 40);
+}
+
+/* No run can ask for audits of work yet, so this is counted by hand: bytes a
+ * parameter, beside the second replica. */
+static void an_audit_of_work_takes_a_second_replica_and_more(void **state)
+{
+    const uint64_t bases = 4 * 4, contributions = 3 * 2, own = 6 * 4;
+    const uint64_t rooms = 3 * (4 + 4 + 4), again = 8 + 12;
+    struct replica_options r = {.threads = 1, .batch = 1, .seq = 64};
+    const char *reason = NULL;
+    static struct manifest m;
+    struct run_vector v;
+    uint64_t n, less, more, want;
+
+    (void)state;
+    a_run(&m);
+    assert_int_equal(run_model_whole(&m, &r.model, &r.part, NULL), 0);
+    assert_int_equal(run_vector_read(&v, &m, NULL), 0);
+    assert_int_equal(run_inner_read(&r, &m.inner, &reason), 0);
+    v.exchange = EXCHANGE_BUTTERFLY;
+    v.codec = codec_find("fp16");
+    v.audits = true;
+    r.method = v.method;
+    r.codec = v.codec;
+    n = (uint64_t)r.part.numel;
+    less = run_memory(&v, &r, n, false);
+    v.audits_work = true;
+    more = run_memory(&v, &r, n, false);
+    want =
+        replica_bytes(&r) + n * (bases + contributions + own + rooms + again);
+    assert_true(more - less >= want);
+    assert_true(more - less <= want + (4U << 20)); /* drawn blocks */
 }
 
 /* As large as a manifest allows: what people agree to is no small number that
@@ -551,6 +585,7 @@ int main(void)
         cmocka_unit_test(every_way_a_gpu_can_fail_has_its_fix),
         cmocka_unit_test(
             a_manifest_of_another_run_says_nothing_of_this_ones_need),
+        cmocka_unit_test(an_audit_of_work_takes_a_second_replica_and_more),
         cmocka_unit_test(the_largest_run_needs_much),
         cmocka_unit_test(a_stage_sends_its_part_and_what_crosses_its_cuts),
         cmocka_unit_test(memory_is_held_against_the_runs_need_and_the_cgroup),

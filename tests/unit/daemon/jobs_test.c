@@ -173,7 +173,8 @@ static void what_is_over_is_free_and_used_last(void **state)
 /* The state that is given back when another one comes; which, by its round. */
 static uint64_t push(struct kept *k, int *rounds, uint64_t round, uint64_t now)
 {
-    const struct kept_state s = {&rounds[round], round, 10 * round, 0};
+    const struct kept_state s = {
+        .state = &rounds[round], .round = round, .name = 10 * round};
     void *unpinned, *left;
 
     kept_push(k, &s, now, 100, &unpinned, &left);
@@ -227,6 +228,54 @@ static void the_oldest_state_leaves_before_the_next_one_comes(void **state)
     assert_null(kept_leave(&k, 103, 100));
     assert_int_equal(push(&k, rounds, 3, 104), 0);
     assert_non_null(kept_find(&k, 2, 0));
+}
+
+/* What was reduced is negative; what is in use (1000 and more) cannot be. */
+static bool reduce(void *self, void *state)
+{
+    int *round = state;
+
+    if (*round >= 1000) {
+        return false;
+    }
+    *(uint32_t *)self += 1;
+    *round = -*round;
+    return true;
+}
+
+static void of_older_states_the_parameters_alone_are_kept(void **state)
+{
+    int rounds[16];
+    struct kept k = {.more = KEPT_STATES_MAX - KEPT_STATES};
+    uint32_t n = 0;
+
+    (void)state;
+    for (int i = 0; i < 16; i++) {
+        rounds[i] = i;
+    }
+    for (uint64_t i = 1; i <= 6; i++) {
+        assert_int_equal(push(&k, rounds, i, i), 0);
+    }
+    kept_find(&k, 3, 0)->asked_ms = 10; /* fetched */
+    kept_find(&k, 4, 0)->asked_ms = 10; /* the same, but one is enough */
+    rounds[2] += 1000;
+    kept_reduce(&k, 20, 100, reduce, &n);
+    assert_int_equal(n, 2);
+    assert_null(kept_whole(&k, 1, 0));
+    assert_non_null(kept_find(&k, 1, 10)); /* leases can be made again */
+    assert_null(kept_whole(&k, 4, 40));
+    for (uint64_t i = 2; i <= 6; i++) {
+        assert_true((kept_whole(&k, i, 0) != NULL) == (i != 4));
+    }
+    rounds[2] -= 1000;
+    kept_reduce(&k, 20, 100, reduce, &n);
+    assert_int_equal(n, 3);
+    kept_reduce(&k, 200, 100, reduce, &n); /* nobody fetches any more */
+    assert_int_equal(n, 4);
+    kept_reduce(&k, 200, 100, reduce, &n);
+    assert_int_equal(n, 4); /* once each, and never the newest ones */
+    assert_int_equal(rounds[5], 5);
+    assert_int_equal(rounds[6], 6);
 }
 
 static void a_piece_is_checked_by_the_list_of_its_object(void **state)
@@ -362,6 +411,7 @@ int main(void)
         cmocka_unit_test(an_attempt_that_inherits_nothing_is_refused),
         cmocka_unit_test(what_is_over_is_free_and_used_last),
         cmocka_unit_test(a_state_that_is_fetched_stays_until_nobody_asks),
+        cmocka_unit_test(of_older_states_the_parameters_alone_are_kept),
         cmocka_unit_test(the_oldest_state_leaves_before_the_next_one_comes),
         cmocka_unit_test(a_piece_is_checked_by_the_list_of_its_object),
         cmocka_unit_test(what_rounding_took_is_kept),

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -130,6 +132,73 @@ static void the_sample_is_of_the_bytes_that_are_served(void **state)
     }
 }
 
+/* Of the room of a state. */
+static size_t resident_pages(const struct snapshot *s)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t n = (s->n_state * sizeof(float) + page - 1) / page;
+    unsigned char *in = malloc(n);
+    size_t count = 0;
+
+    assert_non_null(in);
+    assert_int_equal(mincore(s->state, n * page, in), 0);
+    for (size_t i = 0; i < n; i++) {
+        count += in[i] & 1U;
+    }
+    free(in);
+    return count;
+}
+
+/* A state that leases are made again from, and that nobody fetches. */
+static void reduce(const char *preset, bool is_less)
+{
+    struct replica_options opt = options(preset);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct snapshot *s;
+    struct replica r;
+    char errmsg[ERRMSG_SIZE];
+    float *phi;
+    size_t pages;
+
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_init(&r);
+    s = snapshot_make(&r, NULL);
+    assert_non_null(s);
+    assert_non_null(s->room);
+    assert_non_null(s->moments);
+    phi = malloc(s->n * sizeof *phi);
+    assert_non_null(phi);
+    memcpy(phi, s->state, s->n * sizeof *phi);
+    assert_false(snapshot_reduce(s, &opt.method)); /* the replica's, too */
+    replica_close(&r);
+    for (uint64_t i = s->n; i < s->n_state; i++) {
+        s->state[i] = 1; /* as after some commits */
+    }
+    pages = resident_pages(s);
+    assert_true(pages * page >= s->n_state * sizeof(float));
+    assert_true(snapshot_reduce(s, &opt.method));
+    assert_null(s->moments);
+    assert_null(s->leaves);
+    assert_memory_equal(s->state, phi, s->n * sizeof *phi);
+    if (is_less) {
+        assert_true(resident_pages(s) * page <=
+                    s->n * sizeof(float) + 2 * page);
+        assert_true(s->state[s->n_state - page] == 0);
+    } else {
+        assert_int_equal(resident_pages(s), pages);
+        assert_true(s->state[s->n_state - 1] == 1);
+    }
+    snapshot_free(s);
+    free(phi);
+}
+
+static void of_an_older_state_the_parameters_are_enough(void **state)
+{
+    (void)state;
+    reduce("diloco", true);
+    reduce("local-adam", false); /* leases begin with its moments */
+}
+
 /* Several threads share the work where the replica has them. */
 static void many_threads_make_the_same(void **state)
 {
@@ -250,6 +319,7 @@ int main(void)
         cmocka_unit_test(leaves_have_the_roots_of_the_state),
         cmocka_unit_test(parameters_alone_are_a_state),
         cmocka_unit_test(the_sample_is_of_the_bytes_that_are_served),
+        cmocka_unit_test(of_an_older_state_the_parameters_are_enough),
         cmocka_unit_test(many_threads_make_the_same),
         cmocka_unit_test(a_room_is_held),
         cmocka_unit_test(memory_is_used_again),

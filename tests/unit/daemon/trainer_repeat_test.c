@@ -212,7 +212,7 @@ struct scene {
     float *sent, *other, *third; /* honest contributions of two leases */
     float *moments, *after;      /* (2n) of the maker, before and after */
     uint64_t moment_steps;
-    float *own; /* (2n) the auditor's own, of other text; NULL: not here */
+    uint8_t *own; /* (2n) bf16, the auditor's, of other text; NULL: not here */
     struct work_room room;
 };
 
@@ -352,17 +352,18 @@ static float *second_round(struct scene *s, uint64_t first, uint32_t steps)
 }
 
 /* The moments of a member that trained other text in round 1. */
-static float *own_moments(void)
+static uint8_t *own_moments(void)
 {
     struct inbox in;
     struct trainer *t = open_trainer(&in, true);
-    float *own;
+    uint8_t *own;
 
     load(t, &in);
     train(t, 2300, STEPS);
     assert_int_equal(expect(&in, LOCAL_TRAINED).rc, 0);
     apply(t, &in, 1, in.snapshot->n);
-    own = decoded(&in.moments);
+    own = in.moments.bytes;
+    in.moments.bytes = NULL;
     close_trainer(t, &in);
     return own;
 }
@@ -428,7 +429,7 @@ static struct trainer_command repeat_of(const struct scene *s)
                   .ranges = {{FIRST, 10}, {FIRST + 10, STEPS - 10}}},
         .state = s->base,
         .room = &s->room,
-        .moments = s->own,
+        .own = s->own,
         .moment_steps = s->moment_steps,
     };
 }

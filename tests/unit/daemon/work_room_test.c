@@ -73,11 +73,19 @@ static void pieces_of_two_branches_are_not_mixed(void **state)
 /* `stretch` of the maker's moments beside ours; -1: nothing can be told. */
 static double stretch_beside(const float *own)
 {
+    uint8_t bf16[2 * 2 * N];
     const struct work_own_moments o = {
-        .moments = own, .steps = 1000, .beta1 = 0.9, .beta2 = 0.95};
+        .moments = bf16, .steps = 1000, .beta1 = 0.9, .beta2 = 0.95};
     struct work_room r = {0};
     double worst = -1;
 
+    for (uint32_t i = 0; i < 2 * N; i++) { /* also of what is no number */
+        uint32_t bits;
+
+        memcpy(&bits, own + i, sizeof bits);
+        bf16[2 * i] = (uint8_t)(bits >> 16);
+        bf16[2 * i + 1] = (uint8_t)(bits >> 24);
+    }
     assert_int_equal(deliver(&r, 5, 0, 2 * N), 0);
     worst = work_room_stretch(&r, &o, 1000, &worst) ? worst : -1;
     work_room_free(&r);
