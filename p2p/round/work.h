@@ -26,7 +26,8 @@
  * does not serve what it announced, and who was read as bad: a liar that serves
  * some members and not others is either convicted or in no plan. Once in
  * WORK_EXCUSE rounds it is excused: a GPU may be lost. Who missed a commit may
- * have begun its lease before it, and is not asked.
+ * have begun its lease before it, and is not asked. Where more than half of all
+ * are so, it is no maker's doing: all train anew where a state is taken back.
  *
  * *Room.* Each case that is looked into has a room, and so has one lease that
  * was drawn: else anybody could end audits by accusing somebody, and two

@@ -104,9 +104,16 @@ static bool goes_on(const struct work_maker *m, const struct work_maker *old)
            m->moment_steps == old->moment_steps + old->steps;
 }
 
-void work_fill_in(struct work *w, struct work_commit *c)
+/* Whether it needs an excuse: its lease cannot be made again. */
+static bool is_loose(const struct work_commit *c, uint32_t i)
 {
-    const uint32_t self = work_place(&c->what, &w->self);
+    return c->maker[i].again && c->maker[i].owes && !(c->what.lease >> i & 1);
+}
+
+/* What follows for each maker from its work before. How many need an excuse. */
+static uint32_t follow_work(const struct work *w, struct work_commit *c)
+{
+    uint32_t n_loose = 0;
 
     for (uint32_t i = 0; i < c->what.n; i++) {
         const struct work_maker *old = before(w, c, i);
@@ -116,7 +123,21 @@ void work_fill_in(struct work *w, struct work_commit *c)
         if (m->again && !goes_on(m, old)) {
             c->what.lease &= ~(1ULL << i);
         }
-        if (m->again && m->owes && !(c->what.lease >> i & 1) && i != self &&
+        n_loose += is_loose(c, i);
+    }
+    return n_loose;
+}
+
+void work_fill_in(struct work *w, struct work_commit *c)
+{
+    const uint32_t self = work_place(&c->what, &w->self);
+    const uint32_t n_full = (uint32_t)__builtin_popcountll(c->what.full);
+
+    if (2 * follow_work(w, c) > n_full) {
+        return; /* a state was taken back, or the like: nobody is to blame */
+    }
+    for (uint32_t i = 0; i < c->what.n; i++) {
+        if (i != self && is_loose(c, i) &&
             !excuse(w, &c->what.member[i], c->what.round)) {
             work_name_silent(w, &c->what.member[i]);
         }

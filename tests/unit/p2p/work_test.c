@@ -330,6 +330,28 @@ static void who_works_of_no_lease_is_silent_but_once(void **state)
     assert_int_equal(f->w.n_silent, 0);
 }
 
+/* Of five, three whose moments do not go on; two are too few for that. */
+static void what_befalls_most_is_nobodys_fault(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    for (uint32_t i = 0; i < 6; i++) {
+        for (uint32_t who = 2; who < MEMBERS; who++) {
+            f->c.maker[who].moment_steps += 1 + i;
+        }
+        commit(f);
+        assert_int_equal(f->w.n_silent, 0);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        f->c.maker[3].moment_steps += 50 + 10 * i;
+        f->c.maker[4].moment_steps += 50 + 10 * i;
+        f->c.maker[2].moment_steps = 0;
+        commit(f);
+        assert_int_equal(f->w.n_silent, i == 0 ? 0 : 2);
+    }
+}
+
 /* A plan's part of member 2, that says: there is no text for me here. */
 static struct plan_member textless(uint64_t lease, uint64_t steps)
 {
@@ -864,6 +886,7 @@ int main(void)
         TEST(nobody_is_asked_before_its_next_moments_are_fixed),
         TEST(a_missing_commit_breaks_the_chain),
         TEST(who_came_back_meanwhile_is_not_held_to_its_moments),
+        TEST(what_befalls_most_is_nobodys_fault),
         TEST(who_works_of_no_lease_is_silent_but_once),
         TEST(who_says_that_it_has_no_text_owes_a_lease),
         TEST(who_works_beyond_a_short_lease_owes_one),
