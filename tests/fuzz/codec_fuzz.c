@@ -2,8 +2,8 @@
  *
  * Byte 0 chooses the codec, bytes 1 and 2 how many elements at most, the rest
  * is the wire. All instruction sets must agree on the error and on every bit;
- * what decodes is finite, and int8 and e3m0 encode it again. The wire lies in
- * a block of its own size, so that reading past its end is seen.
+ * what decodes is finite, and those of a butterfly encode it again. The wire
+ * lies in a block of its own size, so that reading past its end is seen.
  */
 #include <math.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
 #include "tests/unit/daemon/crime.h"
 #include "tests/unit/sanitized.h"
 
-static const char *const wires[] = {"fp32", "fp16", "int8", "e3m0"};
+static const char *const wires[] = {"fp32", "fp16", "int8", "e3m0", "int2"};
 static const char *const robusts[] = {"", "clip", "centred"};
 
 static struct evidence_verdict verdict;

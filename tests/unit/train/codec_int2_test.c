@@ -109,7 +109,7 @@ static void check_block(size_t from, size_t n)
         assert_true(fabs(a - sums[large] / count[large]) <=
                     a / 256 + m / 32512);
     }
-    /* So error feedback does not grow: what goes is more than a mean's part. */
+    /* What goes is at least what one level for all would take. */
     assert_true(lost <= energy - 0.99 * (double)n * mean * mean);
 }
 

@@ -136,6 +136,7 @@ static void all_sizes_up_to_a_few_vectors_and_odd_ones_give_the_bits(void **st)
     fill(residual, N_MAX, &seed);
     for (size_t n = 0; n <= 70; n++) {
         check_all_forms(n, n % 3, 0.75F);
+        check_all_forms(n, n % 3, -0.75F);
     }
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         check_all_forms(sizes[i], i, 0.3F);

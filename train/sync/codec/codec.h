@@ -87,7 +87,8 @@
 #define CODEC_BLOCK_MAX 4096
 
 /* A block of int8, e3m0 or int2 whose largest magnitude is below this is sent
- * as zeros, so that no scale and no step is sub-normal. */
+ * as zeros, so that no scale and no step is sub-normal (a small level of int2
+ * can be). */
 #define CODEC_LOW_MIN 0x1p-119F
 
 /* One encoding with everything that may go with it. Pointers are to n floats

@@ -115,7 +115,8 @@ int CODEC_KERNEL(int2_load)(float *x, const uint8_t *src, size_t n)
     return 0;
 }
 
-/* q with the sign of its element above it; lanes behind the end are 0. */
+/* q with the sign of its element above it; lanes behind the end are plus or
+ * minus 0. */
 VF_INLINE void sum_up(struct int2_sums *s,
                       uint32_t q[CODEC_INT2_BLOCK],
                       const float *x,
@@ -174,5 +175,8 @@ int CODEC_KERNEL(int2_store)(
 
         codes_store(dst + i / 4, m, vi_or(large, vi_and(minus, signs)));
     });
+    if (n % 4 != 0) { /* behind the end a negative scale makes minus zeros */
+        dst[n / 4] = (uint8_t)(dst[n / 4] & ((1U << n % 4 * 2) - 1));
+    }
     return 0;
 }
