@@ -51,15 +51,6 @@ VF_INLINE void codes_store(uint8_t *dst, size_t m, vi codes)
     }
 }
 
-VF_INLINE vi truncated(vf t)
-{
-#if defined(__AVX512F__)
-    return _mm512_cvttps_epi32(t);
-#else
-    return _mm256_cvttps_epi32(t);
-#endif
-}
-
 VF_INLINE vf look_up(const float values[16], vi codes)
 {
 #if defined(__AVX512F__)
@@ -130,7 +121,8 @@ VF_INLINE void sum_up(struct int2_sums *s,
     EACH_VECTOR(i, m, s->n, {
         vf v = vf_mul(vf_set(scale), vf_load(x + i, m));
         vf t = vf_mul(vf_from_bits(vi_magnitude(v)), inverse);
-        vi whole = truncated(vf_add(vf_mul(t, vf_set(256.0F)), vf_set(0.5F)));
+        vi whole =
+            vi_truncated(vf_add(vf_mul(t, vf_set(256.0F)), vf_set(0.5F)));
 
         all = vi_add(all, whole);
         VI_OP(storeu)((void *)(q + i), vi_or(whole, vi_and(sign, vi_bits(v))));

@@ -42,15 +42,6 @@ VF_INLINE vf float_of(vi q)
 #endif
 }
 
-VF_INLINE vi truncated(vf t)
-{
-#if defined(__AVX512F__)
-    return _mm512_cvttps_epi32(t);
-#else
-    return _mm256_cvttps_epi32(t);
-#endif
-}
-
 int CODEC_KERNEL(int8_load)(float *x, const uint8_t *src, size_t n)
 {
     vi max = vi_set(0); /* of |q|; only the reserved code has 128 */
@@ -89,7 +80,7 @@ int CODEC_KERNEL(int8_store)(
         vf t = vf_mul(v, vf_set(block.inverse));
         vf away = vf_from_bits(vi_or(half, vi_and(sign, vi_bits(t))));
 
-        codes_store(dst + i, m, truncated(vf_add(t, away)));
+        codes_store(dst + i, m, vi_truncated(vf_add(t, away)));
     });
     return 0;
 }

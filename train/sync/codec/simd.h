@@ -111,6 +111,11 @@ VF_INLINE vf vf_from_bits(vi x)
     return _mm512_castsi512_ps(x);
 }
 
+VF_INLINE vi vi_truncated(vf x)
+{
+    return _mm512_cvttps_epi32(x);
+}
+
 VF_INLINE vi vi_keep_above(vi a, vi x, vi bound)
 {
     return _mm512_maskz_mov_epi32(_mm512_cmpgt_epi32_mask(x, bound), a);
@@ -124,6 +129,11 @@ VF_INLINE uint32_t vi_max_lane(vi a)
 VF_INLINE vf vf_from_bits(vi x)
 {
     return _mm256_castsi256_ps(x);
+}
+
+VF_INLINE vi vi_truncated(vf x)
+{
+    return _mm256_cvttps_epi32(x);
 }
 
 VF_INLINE vi vi_keep_above(vi a, vi x, vi bound)
