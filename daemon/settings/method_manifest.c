@@ -34,6 +34,9 @@ void manifest_from_preset(struct manifest *f, const struct preset *from)
         (void)snprintf(f->inner.optimizer, sizeof f->inner.optimizer, "%s",
                        from->optimizer);
     }
+    if (m->trainers > 0) {
+        f->inner.batch = 1; /* batches grow from there */
+    }
     (void)snprintf(to->preset, sizeof to->preset, "%s", from->name);
     (void)snprintf(to->wire, sizeof to->wire, "%s", codec_get(m->wire)->name);
     (void)snprintf(to->topology, sizeof to->topology, "%s",
@@ -41,6 +44,8 @@ void manifest_from_preset(struct manifest *f, const struct preset *from)
     (void)snprintf(to->batch_test, sizeof to->batch_test, "%s",
                    batch_tests[m->batch]);
     to->batch_most = m->batch_most;
+    to->batch_eta = m->batch_eta;
+    to->batch_vartheta = m->batch_vartheta;
     to->merge_every = m->merge_every;
     to->trainers = m->trainers;
     to->error_feedback = m->error_feedback;
@@ -82,6 +87,8 @@ resolve(struct method *to, const struct manifest_sync *from, char *errmsg)
         to->group = METHOD_OWNERS;
     }
     to->batch_most = from->batch_most;
+    to->batch_eta = from->batch_eta;
+    to->batch_vartheta = from->batch_vartheta;
     to->merge_every = from->merge_every;
     to->trainers = from->trainers;
     to->error_feedback = from->error_feedback;

@@ -641,14 +641,14 @@ static double final_mean(struct lab *lab, float *mean)
 }
 
 /* The model that the run has: the common anchor; for pairs the mean of all
- * replicas; for trainers the best one. */
+ * replicas; of several trainers the first one, as with locod: a choice by the
+ * held-out text would learn from it. */
 static int final_eval(struct lab *lab)
 {
     const struct method *m = &lab->opt.method;
     uint32_t who[LAB_PEERS_MAX];
     uint32_t n = lab_alive(lab, who);
     struct lab_result *r = lab->result;
-    int rv = 0;
 
     if (n == 0) {
         return errmsg_fail(lab->errmsg, LOCO_EINVAL,
@@ -656,15 +656,7 @@ static int final_eval(struct lab *lab)
     }
     r->spread = final_mean(lab, lab->mean);
     if (m->group == METHOD_TRAINER) {
-        r->bits_per_byte = INFINITY;
-        for (uint32_t i = 0; i < r->trainers && rv == 0; i++) {
-            double bits = INFINITY;
-
-            rv = lab_eval(lab, lab->anchors + i * lab->n, &bits);
-            r->bits_per_byte =
-                bits < r->bits_per_byte ? bits : r->bits_per_byte;
-        }
-        return rv;
+        return lab_eval(lab, lab->anchors, &r->bits_per_byte);
     }
     if (m->group == METHOD_OWNERS) {
         return lab_eval(lab, lab->owned, &r->bits_per_byte);

@@ -30,8 +30,7 @@ static void begin(struct lab *lab, uint64_t round)
 
 int lab_trainer_gradient(struct lab *lab, struct lab_peer *p, uint32_t *rows)
 {
-    const struct method *m = &lab->opt.method;
-    const struct batch_rule rule = batch_rule_default(m->batch, m->batch_most);
+    const struct batch_rule rule = method_batch_rule(&lab->opt.method);
     struct batch_sample sample;
     uint32_t half;
     int rv;

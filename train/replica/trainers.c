@@ -125,8 +125,7 @@ static int gradient_on_gpu(struct replica *r,
 
 static int tested_gradient(struct replica *r, uint32_t rows, double *sum)
 {
-    const struct method *m = &r->opt.method;
-    const struct batch_rule rule = batch_rule_default(m->batch, m->batch_most);
+    const struct batch_rule rule = method_batch_rule(&r->opt.method);
     struct batch_sample sample;
     int rv = gradient_on_gpu(r, rows / 2, sum, &sample);
 

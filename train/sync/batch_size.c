@@ -29,18 +29,6 @@ struct batch_sample batch_sample_of_halves(uint32_t s,
     return out;
 }
 
-struct batch_rule batch_rule_default(enum batch_test test, uint32_t micro)
-{
-    return (struct batch_rule){
-        .test = test,
-        .eta = 0.8,
-        .vartheta = 0.01,
-        .nu = 0.3,
-        .cap = BATCH_CAP * (uint64_t)micro,
-        .growth = 2.0,
-    };
-}
-
 static double square_norm(const float *x, size_t n)
 {
     double sum = 0.0;

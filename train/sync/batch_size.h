@@ -13,6 +13,9 @@
  * g_j give unbiased estimates from |g_j|^2 and <g_j, g> alone: the variance of
  * a mean of s samples is 1/s of one sample's.
  *
+ * The norm test is the one of the paper's algorithm 3, and the default; its
+ * section 3.3.2 calls the augmented test impractical.
+ *
  * The norms can be summed while the backward pass makes each layer's gradient,
  * so nothing is stored. The inner products need g before it exists: with n = 2
  * they follow from |g_1|^2, |g_2|^2, |g|^2; else the caller keeps the gradients
@@ -37,18 +40,21 @@ enum batch_test {
 
 struct batch_rule {
     enum batch_test test;
-    double eta, vartheta, nu; /* .8, .01, .3 in the paper */
-    uint64_t cap;             /* largest request */
-    double growth;            /* a request grows at most by this factor a
-                                 round, so that one small |g| does not explode
-                                 it; 0: no limit */
+    double eta, vartheta, nu;
+    uint64_t cap;  /* largest request */
+    double growth; /* a request grows at most by this factor a
+                      round, so that one small |g| does not explode
+                      it; 0: no limit */
 };
 
-/* The paper's constants (Table 1) where `micro` sequences fit in memory; our
- * own: a request of at most BATCH_CAP times that, and twice the last one. */
+/* The paper's constants (Table 1), and our own: a request of at most BATCH_CAP
+ * times what fits in memory, and BATCH_GROWTH times the last one. */
+#define BATCH_ETA      0.8
+#define BATCH_VARTHETA 0.01
+#define BATCH_NU       0.3
 #define BATCH_CAP      64
+#define BATCH_GROWTH   2.0
 #define BATCH_MOST_MAX 4096 /* sequences in a micro-batch */
-struct batch_rule batch_rule_default(enum batch_test test, uint32_t micro);
 
 /* What one accumulated step shows. */
 struct batch_sample {

@@ -33,6 +33,18 @@ bool method_has_momentum(const struct method *m)
            m->rule.form == RULE_HEAVY_BALL;
 }
 
+struct batch_rule method_batch_rule(const struct method *m)
+{
+    return (struct batch_rule){
+        .test = m->batch,
+        .eta = m->batch_eta > 0 ? m->batch_eta : BATCH_ETA,
+        .vartheta = m->batch_vartheta > 0 ? m->batch_vartheta : BATCH_VARTHETA,
+        .nu = BATCH_NU,
+        .cap = BATCH_CAP * (uint64_t)m->batch_most,
+        .growth = BATCH_GROWTH,
+    };
+}
+
 bool method_replicas_equal(const struct method *m)
 {
     return m->group != METHOD_PAIR && m->group != METHOD_TRAINER &&

@@ -62,6 +62,7 @@ struct method {
     /* AdLoCo's trainers (trainers.h), and how many sequences fit in memory: the
      * most of one micro-batch. 0 elsewhere. */
     uint32_t trainers, merge_every, batch_most;
+    double batch_eta, batch_vartheta; /* of the tests; 0: the paper's */
 };
 
 /* What the life of a replica asks of a method, whichever method it is. */
@@ -97,6 +98,9 @@ bool method_has_momentum(const struct method *m);
 /* Whether all members hold the same bits after a round. With owners there is no
  * such moment: each reads when its own task is over. */
 bool method_replicas_equal(const struct method *m);
+
+/* How the batches of its trainers grow. */
+struct batch_rule method_batch_rule(const struct method *m);
 
 /* Whether a rule refuses it: REFUSE_METHOD of proto/base/rules.def. */
 bool method_refuses(enum conflict_id id, const struct method *m);

@@ -152,6 +152,7 @@ static const struct example examples[] = {
     [CONFLICT_muon_gradients] = {"ddp", "inner.optimizer=muon", NULL},
     [CONFLICT_trainers_only] = {"diloco", "sync.trainers=2", NULL},
     [CONFLICT_batch_trainers] = {"diloco", "sync.batch_test=norm", NULL},
+    [CONFLICT_batch_tuned] = {"adloco", "sync.batch_vartheta=0.1", NULL},
     [CONFLICT_trainers_batch] = {"adloco", "sync.batch_test=fixed", NULL},
     [CONFLICT_trainers_count] = {"adloco", "sync.trainers=0", NULL},
     [CONFLICT_trainers_merge] = {"adloco", "sync.merge_every=22", NULL},

@@ -210,7 +210,10 @@ what_makes_no_sense_is_refused_with_the_nearest_setting(void **state)
     REFUSED("adloco", m.wire = CODEC_E3M0,
             "set sync.wire=fp16, or sync.wire=fp32");
     REFUSED("adloco", m.error_feedback = true, "set sync.error_feedback=false");
-    REFUSED("adloco", m.batch = BATCH_FIXED, "set sync.batch_test=augmented");
+    REFUSED("adloco", m.batch = BATCH_FIXED, "set sync.batch_test=norm");
+    REFUSED("adloco", m.batch_vartheta = 0.02, "sync.batch_vartheta=0");
+    REFUSED("adloco", m.batch_eta = 1;
+            m.batch = BATCH_AUGMENTED, "sync.batch_eta=0");
     REFUSED("diloco", m.trainers = 2, "or sync.preset=adloco");
 }
 

@@ -216,11 +216,12 @@ static void all_hold_the_same_trainers_until_one_is_left(void **state)
 
 static void batches_grow_and_are_cut_to_whole_micro_batches(void **state)
 {
-    const struct method m = method_of(1, 0);
+    struct method m = method_of(1, 0);
     uint32_t rows = BATCH, grew = 0;
     struct swarm s;
 
     (void)state;
+    m.batch_eta = 0.05;
     swarm_open(&s, &m, 2);
     for (int round = 0; round < 8; round++) {
         uint64_t before = s.r[0].tokens_seen;
@@ -271,8 +272,8 @@ in_the_laboratory(const struct method *m, uint32_t peers, uint64_t tokens)
     return result;
 }
 
-/* Every round, before a merger and after it: the laboratory's result is the
- * better one of its trainers. */
+/* Every round, before a merger and after it: the laboratory's result is
+ * that of the first trainer. */
 static void trainers_give_the_bits_of_the_laboratory(void **state)
 {
     static const enum codec_id wires[] = {CODEC_FP32, CODEC_BF16, CODEC_FP16};
@@ -288,8 +289,7 @@ static void trainers_give_the_bits_of_the_laboratory(void **state)
         for (uint32_t round = 1; round <= 5; round++) {
             struct replica *r = &s.r[0];
             struct lab_result result;
-            double best = INFINITY, bits;
-            float *first;
+            double bits;
 
             make_round(&s);
             tokens = 0;
@@ -300,19 +300,10 @@ static void trainers_give_the_bits_of_the_laboratory(void **state)
             assert_int_equal(result.tokens, tokens);
             assert_int_equal(result.turns, round);
             assert_int_equal(result.trainers, round < 3 ? 2 : 1);
-            first = malloc(r->n * sizeof *first);
-            assert_non_null(first);
-            memcpy(first, r->phi, r->n * sizeof *first);
-            for (uint32_t k = 0; k < result.trainers; k++) {
-                memmove(r->phi, r->phi + k * r->n, r->n * sizeof *first);
-                assert_int_equal(replica_eval(r, 0, &bits), 0);
-                best = fmin(best, bits);
-            }
-            memcpy(r->phi, first, r->n * sizeof *first);
-            free(first);
-            if (best != result.bits_per_byte) {
+            assert_int_equal(replica_eval(r, 0, &bits), 0);
+            if (bits != result.bits_per_byte) {
                 fail_msg("%u peers, round %u: %.17g, in the laboratory %.17g",
-                         peers, round, best, result.bits_per_byte);
+                         peers, round, bits, result.bits_per_byte);
             }
         }
         swarm_close(&s);
