@@ -17,7 +17,7 @@ import os
 import statistics
 import sys
 
-import methods
+import kept
 import recipe
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -68,7 +68,7 @@ class Liars(recipe.Bench):
         """seed -> held-out bits per byte, of the cases that were run."""
         found = {}
         for name, c in self.cases.items():
-            r = self.result(name)
+            r = self.get(name)
             if (c["group"], c["method"]) == (rule, lie) and r:
                 found[c["seed"]] = r["bits_per_byte"]
         return found
@@ -92,7 +92,7 @@ class Liars(recipe.Bench):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", default=os.path.join(methods.ROOT, "build"))
+    parser.add_argument("--build", default=os.path.join(kept.ROOT, "build"))
     parser.add_argument("--cache", default="")
     parser.add_argument("--results", default=os.path.join(HERE, "liars"))
     parser.add_argument("--list", action="store_true")

@@ -21,25 +21,33 @@ Groups of cases, each a question:
   period   what a longer period costs
 """
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
-import time
 
-import methods
+import kept
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-SMALL = methods.MODEL.replace("80", "64").replace("216", "172").replace(
+MODEL = """dim: 80
+layers: 4
+heads: 4
+kv_heads: 4
+ffn: 216
+vocab: 256
+seq: 128
+tied: true
+rope_theta: 10000
+norm_eps: 0.00001
+"""
+SMALL = MODEL.replace("80", "64").replace("216", "172").replace(
     "layers: 4", "layers: 2")
+TINY = MODEL.replace("80", "16").replace("216", "32").replace("128", "32")
 # Name of the size: the model, sequences of a batch.
-MODELS = {"0.12M": (SMALL, 8), "0.35M": (methods.MODEL, 8),
+MODELS = {"0.12M": (SMALL, 8), "0.35M": (MODEL, 8),
           "1M": ("quickstart-1m", 4)}
 BASE = ["inner.lr=0.003", "inner.lr_min=0.0003", "inner.warmup=50",
         "lab.eval_tokens=131072", "lab.eval_every_tokens=0"]
-BUSY_S = 86400
 
 H = "sync.period=32"
 MUON = "inner.optimizer=muon"
@@ -115,15 +123,13 @@ def mean(bits):
             else f"{text} ± {(max(bits) - min(bits)) / 2:.4f}")
 
 
-class Bench:
+class Bench(kept.Kept):
     """Trains cases and keeps what came of them; liars.py has others."""
 
     def __init__(self, a, cases, models):
-        self.a, self.cases, self.models = a, cases, models
-        text = argparse.Namespace(short=a.short, cache=a.cache, data="",
-                                  results=a.results, build=a.build)
-        self.text = methods.Bench(text)
-        self.commit = methods.commit()  # of the binary, which was built before
+        super().__init__(a.results, cases)
+        self.a, self.models = a, models
+        self.room = kept.Room(a.cache, a.build, a.short)
 
     def tokens(self, c):
         return (12_000 if self.a.short else c["tokens"]) * c["peers"]
@@ -132,71 +138,23 @@ class Bench:
         found = (BASE + [f"inner.batch={batch}", f"inner.micro_batch={batch}"]
                  + c["set"])
         if self.a.short:
-            found = [methods.shorter(s) for s in found] + [
+            found = [kept.shorter(s) for s in found] + [
                 "lab.eval_tokens=2048"]
         return found
 
     def train(self, c):
         model, batch = self.models[c["model"]]
-        model = methods.TINY if self.a.short else model
+        model = TINY if self.a.short else model
         if "\n" in model:
-            model = self.text.write(f"{c['model']}.yaml", model)
-        command = [os.path.join(self.a.build, "loco"), "sim", "train",
-                   "--sync", c["preset"], "--peers", str(c["peers"]),
-                   "--tokens", str(self.tokens(c)), "--model", model,
-                   "--seed", str(c["seed"]), "--data", self.text.data(),
-                   "--dtype", "fp32", "--json"]
-        for s in self.settings(c, batch):
-            command += ["--set", s]
-        return subprocess.run(command, capture_output=True, text=True,
-                              check=False)
-
-    def claim(self, path):
-        """Whether nobody else has begun this case lately."""
-        busy = path + ".busy"
-        try:
-            os.close(os.open(busy, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            if time.time() - os.path.getmtime(busy) < BUSY_S:
-                return False
-            os.utime(busy)
-        return True
-
-    def run(self, name):
-        """None: somebody else is at it; False: it failed."""
-        c = self.cases[name]
-        path = methods.file_of(self.a.results, name)
-        kept = self.result(name)
-        if kept and kept["case"] == c:
-            return True
-        if not self.claim(path):
-            return None
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        began = os.times()
-        try:
-            done = self.train(c)
-            ended = os.times()
-            if done.returncode != 0:
-                print(f"{name}: {done.stderr.strip()}", file=sys.stderr)
-                return False
-            result = json.loads(done.stdout)
+            model = self.room.write(f"{c['model']}.yaml", model)
+        result = kept.simulate(
+            self.a.build, "--sync", c["preset"], "--peers", c["peers"],
+            "--tokens", self.tokens(c), "--model", model, "--seed", c["seed"],
+            "--data", self.room.data(), "--dtype", "fp32",
+            *(w for s in self.settings(c, batch) for w in ("--set", s)))
+        if result is not None:
             result.pop("points", None)
-            result.update(
-                case=c, commit=self.commit, machine=methods.machine(),
-                cpu_seconds=round(ended.children_user - began.children_user))
-            with open(path + ".new", "w", encoding="ascii") as f:
-                json.dump(result, f, indent=1)
-            os.rename(path + ".new", path)
-        finally:
-            os.unlink(path + ".busy")
-        return True
-
-    def result(self, name):
-        path = methods.file_of(self.a.results, name)
-        if not os.path.exists(path):
-            return None
-        with open(path, encoding="ascii") as f:
-            return json.load(f)
+        return result
 
     def rows(self, group):
         """(model, method, peers) -> results of all seeds, in order."""
@@ -205,8 +163,8 @@ class Bench:
             if c["group"] == group:
                 found = rows.setdefault((c["model"], c["method"], c["peers"]),
                                         [])
-                r = self.result(name)
-                if r and r["case"] == c:
+                r = self.get(name)
+                if r:
                     found.append(r)
         return rows
 
@@ -236,21 +194,14 @@ class Bench:
         return lines
 
     def document(self):
-        done = [r for n, r in ((n, self.result(n)) for n in self.cases)
-                if r and r["case"] == self.cases[n]]
-        where = sorted({f"{r['machine']}, commit {r['commit']}" for r in done})
         titles = {"recipe": "Methods beside each other",
                   "rate": "Learning rates",
                   "outer": "The outer step, by the number of rounds",
                   "period": "The period"}
-        if any(r["commit"] == "90e9ab8" for r in done):
-            where.append("those of 90e9ab8 are from before the laboratory gave "
-                         "an owner's slice of the sum error feedback")
         lines = ["# The recipe, measured", "",
                  "Written by `tests/bench/recipe.py` from one JSON a case "
                  "(tests/bench/recipe); do not edit.", "",
-                 f"{len(done)} of {len(self.cases)} cases. " + "; ".join(where)
-                 + ".", "",
+                 self.where(), "",
                  "131,072 held-out bytes; ±: half of the range over the seeds. "
                  "One seed has no ±: two seeds of a case of 0.12M differ by "
                  "about 0.05.", ""]
@@ -275,7 +226,7 @@ def some(names):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--build", default=os.path.join(methods.ROOT, "build"))
+    parser.add_argument("--build", default=os.path.join(kept.ROOT, "build"))
     parser.add_argument("--cache", default="")
     parser.add_argument("--results", default="")
     parser.add_argument("--out", default="")

@@ -166,7 +166,7 @@ struct lab_result {
     size_t n_points;
     double bits_per_byte_before;
     double bits_per_byte; /* of the final model: the replicas' mean, or the
-                             best trainer's */
+                             first trainer's */
     double loss;          /* of the last tenth of the tokens, nats */
     uint64_t tokens;
     uint64_t bytes_sent; /* by all peers */
