@@ -171,6 +171,41 @@ def second_program():
             check(first.process.poll() is None, first.text())
 
 
+WAITS = """
+import sys
+import numpy as np
+import loco
+
+loco.PATIENCE_S = 0.2
+model = {"table": np.zeros((256, 256), dtype=np.float32)}
+with loco.join(None, model, run=sys.argv[1], args=sys.argv[2:]) as run:
+    for batch in run.batches():
+        run.step(1.0, tokens=batch.tokens.size)
+"""
+
+
+@test("a Python program whose step() waits is told what for")
+def told_what_for():
+    with Swarm(peers=1) as s:
+        out, _ = made(s, "stop.rounds=100000", "round.min_peers=1")
+        script = s.path("waits.py")
+        with open(script, "w", encoding="ascii") as f:
+            f.write(WAITS)
+        with Program(s, "alone", out, "--listen", "127.0.0.1:0",
+                     program=script) as alone:
+            wait_for(lambda: "round 1 committed" in alone.log(), alone.log)
+            check("step() waits" not in alone.text(), alone.text())
+            run(LOCO, "pause", "--state", alone.state)
+            wait_for(lambda: "loco: step() waits, locod is paused" in alone.text(),
+                     alone.text)
+            run(LOCO, "resume", "--state", alone.state)
+            rounds = alone.log().count(" committed")
+            wait_for(lambda: alone.log().count(" committed") > rounds,
+                     alone.log)
+            alone.process.send_signal(signal.SIGINT)
+            alone.wait()
+
+
 @test("a child of fork() may not train, and its parent is not disturbed")
 def forked():
     with Swarm(peers=1) as s:

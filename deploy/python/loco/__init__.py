@@ -12,6 +12,7 @@ import json
 import math
 import os
 import subprocess
+import time
 import weakref
 from typing import (Any, Callable, Dict, Iterator, NamedTuple, Optional,
                     Sequence)
@@ -22,6 +23,10 @@ from ._daemon import Daemon, Order, Pair, Way
 from ._lib import Error
 
 __all__ = ["Batch", "Error", "Run", "Stopped", "create", "join"]
+
+
+#: A step() that waits says what for, this often, seconds, if it is news.
+PATIENCE_S = 10.0
 
 
 class Stopped(Exception):
@@ -120,12 +125,30 @@ class Run:
     def _advance(self, first: Callable[[], None] = lambda: None) -> None:
         """After `first`, do what the daemon asks until a step may be made."""
         self._alive()
+        said, due = "", time.monotonic() + PATIENCE_S
         while True:
             order = self._group.said(lambda: (first(), self._daemon.next())[1])
             first = lambda: None  # noqa: E731
             self._do(order)
             if order.action == _lib.GO:
                 return
+            if order.action == _lib.WAIT and time.monotonic() > due:
+                said = self._say_why(said)
+                due = time.monotonic() + PATIENCE_S
+
+    def _say_why(self, said: str) -> str:
+        """What the daemon waits for, unless that was said last."""
+        if self._daemon is None or self._way.log is None or not self._was_going:
+            return said
+        try:
+            status = self.status
+        except (Error, OSError, ValueError):
+            return said  # next() says what became of the daemon
+        sentence = "step() waits, locod is " + ": ".join(
+            filter(None, (status["state"], status["reason"])))
+        if sentence != said:
+            self._way.log(sentence)
+        return sentence
 
     def _alive(self) -> None:
         if self._left:
