@@ -16,17 +16,20 @@ struct arguments {
     bool groups, json;
 };
 
+/* The method for which all wires are shown. */
+#define WIRES_OF "muon-avg"
+
 static const double spreads[] = {0.0, 0.5, 1.0, 1.5, 2.0, 2.5};
 static const unsigned levels[] = {2, 4, 6, 8, 10};
 static const uint32_t inner[] = {10, 50, 100};
 
 #define N_OF(x) (sizeof(x) / sizeof((x)[0]))
 
-/* ---- hours of every preset ---------------------------------------------- */
+/* ---- hours of every preset, and of every wire --------------------------- */
 
-static int hours(const struct arguments *a, json_t *out)
+static struct wallclock of_arguments(const struct arguments *a)
 {
-    const struct wallclock w = {
+    return (struct wallclock){
         .params = a->params,
         .tokens = a->tokens,
         .workers = (double)a->workers,
@@ -38,31 +41,75 @@ static int hours(const struct arguments *a, json_t *out)
         .batch_tokens = a->batch,
         .exposed = a->exposed,
     };
-    double compute = wallclock_compute_s(&w), sync = wallclock_sync_s(&w);
-    json_t *rows = json_object();
+}
 
-    if (rows == NULL ||
-        json_object_set_new(out, "compute_hours", json_real(compute / 3600)) ||
-        json_object_set_new(out, "sync_seconds", json_real(sync)) ||
-        json_object_set_new(out, "hours", rows)) {
-        return cli_fail(TROUBLE_RESOURCES, "out of memory");
+/* Bytes of a value, scales of blocks included. */
+static double bytes_of(const struct codec *codec)
+{
+    const size_t many = 1U << 20;
+
+    return (double)codec->bytes(many) / (double)many;
+}
+
+/* A line: who, on which wire, what a peer sends in a round, the hours. */
+static int row(const struct arguments *a,
+               const struct method *m,
+               const char *name,
+               const struct codec *codec,
+               json_t *rows)
+{
+    struct wallclock w = of_arguments(a);
+    double compute = wallclock_compute_s(&w), bits, s;
+
+    if (!(w.bytes_per_value > 0)) {
+        w.bytes_per_value = bytes_of(codec);
     }
+    bits = 16 * w.bytes_per_value * (1 - 1 / w.workers);
+    s = wallclock_run_s(&w, m);
     if (!a->json) {
-        (void)printf("compute %.2f hours, one all-reduce %.2f s\n\n%-14s %12s "
-                     "%10s\n",
-                     compute / 3600, sync, "preset", "hours", "compute");
+        (void)printf("%-14s %-6s %9.2f %12.2f %9.1f%%\n", name, codec->name,
+                     bits, s / 3600, 100 * compute / s);
     }
-    for (size_t i = 0; preset_at(i) != NULL; i++) {
-        const struct preset *p = preset_at(i);
-        double s = wallclock_run_s(&w, &p->method);
+    return json_object_set_new(rows, name, json_real(s / 3600));
+}
 
-        (void)json_object_set_new(rows, p->name, json_real(s / 3600));
-        if (!a->json) {
-            (void)printf("%-14s %12.2f %9.1f%%\n", p->name, s / 3600,
-                         100 * compute / s);
-        }
+static void heading(const struct arguments *a, const char *first)
+{
+    if (!a->json) {
+        (void)printf("\n%-14s %-6s %9s %12s %10s\n", first, "wire", "bits",
+                     "hours", "compute");
     }
-    return 0;
+}
+
+static int hours(const struct arguments *a, json_t *out)
+{
+    const struct wallclock w = of_arguments(a);
+    json_t *rows = json_object(), *wires = json_object();
+    const struct preset *recipe;
+    int bad = json_object_set_new(out, "hours", rows) |
+              json_object_set_new(out, "wires", wires) |
+              json_object_set_new(out, "compute_hours",
+                                  json_real(wallclock_compute_s(&w) / 3600)) |
+              preset_find(WIRES_OF, &recipe, NULL);
+
+    if (!a->json) {
+        (void)printf("compute %.2f hours; bits: of a value, that a peer sends "
+                     "in a round\n",
+                     wallclock_compute_s(&w) / 3600);
+    }
+    heading(a, "preset");
+    for (size_t i = 0; bad == 0 && preset_at(i) != NULL; i++) {
+        const struct preset *p = preset_at(i);
+
+        bad = row(a, &p->method, p->name, codec_get(p->method.wire), rows);
+    }
+    heading(a, "wires of " WIRES_OF);
+    for (int i = 0; bad == 0 && i < CODEC_COUNT; i++) {
+        const struct codec *codec = codec_get((enum codec_id)i);
+
+        bad = row(a, &recipe->method, codec->name, codec, wires);
+    }
+    return bad == 0 ? 0 : cli_fail(TROUBLE_RESOURCES, "out of memory");
 }
 
 /* ---- trees, pairs, waiting ---------------------------------------------- */
@@ -122,7 +169,6 @@ int cli_sim_wallclock(const struct cli_call *call)
                           .tokens = 40e9,
                           .tflops = 989,
                           .mfu = 0.4,
-                          .bytes = 2,
                           .mbit = 1000,
                           .latency_ms = 100,
                           .batch = 2e6,
@@ -138,7 +184,8 @@ int cli_sim_wallclock(const struct cli_call *call)
          "peak TFLOP/s of a worker (989)"},
         {"--mfu", CLI_REAL, &a.mfu, "SHARE",
          "share of the peak that is reached (0.4)"},
-        {"--bytes", CLI_REAL, &a.bytes, "B", "bytes per value on the wire (2)"},
+        {"--bytes", CLI_REAL, &a.bytes, "B",
+         "bytes per value on every wire (of each its own)"},
         {"--mbit", CLI_REAL, &a.mbit, "RATE",
          "bandwidth of a worker, Mbit/s (1000)"},
         {"--latency-ms", CLI_REAL, &a.latency_ms, "MS",
@@ -159,10 +206,10 @@ int cli_sim_wallclock(const struct cli_call *call)
         return rv;
     }
     if (!(a.params > 0) || !(a.tokens > 0) || a.workers == 0 ||
-        !(a.tflops > 0) || !(a.mfu > 0) || !(a.bytes > 0) || !(a.mbit > 0) ||
+        !(a.tflops > 0) || !(a.mfu > 0) || !(a.bytes >= 0) || !(a.mbit > 0) ||
         !(a.latency_ms >= 0) || !(a.batch > 0) || !(a.exposed >= 0)) {
         return cli_fail(TROUBLE_USAGE,
-                        "sim wallclock: all figures must be above 0, "
+                        "sim wallclock: all figures must be above 0, --bytes, "
                         "--latency-ms and --exposed at least 0");
     }
     out = json_object();
