@@ -117,8 +117,8 @@ void pass_backward(struct llama *m,
                    const uint32_t *tokens,
                    float *grad);
 
-/* m->rrms (N) of m->dx: 0 or NaN of a row that is not finite. m->dnorm is
- * spent. */
+/* m->rrms (N) of m->dx: 0 or NaN of a row that is not finite, or so large that
+ * its squares are not. m->dnorm is spent. */
 void pass_dx_rrms(const struct llama *m, const float *theta);
 
 /* Run the layers on a micro-batch that fits and whose ids are checked; the
