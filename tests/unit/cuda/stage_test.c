@@ -309,11 +309,41 @@ static void recomputed(void)
     check_same(&got, &want);
 }
 
+/* With bf16, rows of fp32 are those of the nearest bf16, ties to even. */
+static void rounded(void)
+{
+    static struct pipeline p;
+    static float want[ROWS * DIM];
+    const struct backend *const there[STAGES] = {&gpu, &gpu, &gpu};
+    const struct stage *middle = &p.stage[1];
+    struct stage_batch batch;
+    const float *y;
+
+    make_input();
+    open_pipeline(&p, STAGES, there, LLAMA_RECOMPUTE_NOTHING);
+    batch = batch_of(&p, 0, 1);
+    for (int i = 0; i < ROWS * DIM; i++) { /* 1 and a few ties among them */
+        uint32_t bits = 0x3f800000U + (uint32_t)i * 0x2000U;
+
+        memcpy(&p.x[0][1][i], &bits, sizeof bits);
+    }
+    assert_int_equal(stage_forward(middle->m, 0, middle->theta, &batch, &y), 0);
+    memcpy(want, y, sizeof want);
+    for (int i = 0; i < ROWS * DIM && gpu.act_bytes == 2; i++) {
+        p.x[0][1][i] = round_bf16(p.x[0][1][i]);
+    }
+    assert_int_equal(stage_forward(middle->m, 0, middle->theta, &batch, &y), 0);
+    assert_memory_equal(y, want, sizeof want);
+    close_pipeline(&p);
+}
+
 /* Rows that are not finite are thrown away before they reach a gradient. What a
  * part's own arithmetic makes so is seen at its end. */
 static void not_finite(void)
 {
-    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    /* The first would become 0 if it were rounded to bf16. */
+    static const uint32_t bad[] = {0xffffffff, 0x7fc00000, 0x7f800000,
+                                   0xff800000};
     static struct pipeline p;
     static float grad[NUMBERS];
     const struct backend *const there[STAGES] = {&gpu, &gpu, &gpu};
@@ -326,7 +356,8 @@ static void not_finite(void)
     open_pipeline(&p, STAGES, there, LLAMA_RECOMPUTE_NOTHING);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         forward(&p, 0, false);
-        p.x[0][1][17] = p.x[0][2][ROWS * DIM - 1] = bad[i];
+        memcpy(&p.x[0][1][17], &bad[i], sizeof bad[i]);
+        memcpy(&p.x[0][2][ROWS * DIM - 1], &bad[i], sizeof bad[i]);
         batch = batch_of(&p, 0, 2);
         assert_int_equal(
             stage_score(last->m, last->theta, &batch, last->grad, &loss, &y),
@@ -395,6 +426,7 @@ static void spoilt(void)
 CASE(two_and_three_stages_have_the_unsplit_bits, cuts)
 CASE(a_stage_on_the_gpu_goes_on_from_one_on_a_processor, neighbours)
 CASE(recomputing_gives_the_same_bits_in_a_pipeline, recomputed)
+CASE(rows_come_in_as_the_nearest_bf16, rounded)
 CASE(rows_that_are_not_finite_reach_no_gradient, not_finite)
 CASE(what_a_stage_makes_not_finite_is_seen_at_its_end, spoilt)
 /* clang-format on */
@@ -405,6 +437,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_and_three_stages_have_the_unsplit_bits),
         cmocka_unit_test(a_stage_on_the_gpu_goes_on_from_one_on_a_processor),
         cmocka_unit_test(recomputing_gives_the_same_bits_in_a_pipeline),
+        cmocka_unit_test(rows_come_in_as_the_nearest_bf16),
         cmocka_unit_test(rows_that_are_not_finite_reach_no_gradient),
         cmocka_unit_test(what_a_stage_makes_not_finite_is_seen_at_its_end),
     };
