@@ -70,6 +70,7 @@ struct daemon {
     char data_dir[FILE_PATH_MAX];   /* where run.yaml is */
     char listen[URI_HOST_MAX + 16]; /* as bound */
     struct device_options device;   /* plugin NULL: the processor */
+    uint64_t gpu_bytes;             /* of its memory, free at the start */
     char tuning[FILE_PATH_MAX];     /* of the GPU's products */
     struct node_options node_options;
     uint8_t *manifest, *record, *peers, *chain; /* which it points to */

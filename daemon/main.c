@@ -64,9 +64,10 @@ static int check_gpu(struct daemon *d)
     if (backend_device(&probe, &d->device, errmsg) != 0) {
         return complain(TROUBLE_DEVICE, "%s", errmsg);
     }
+    d->gpu_bytes = device_info(probe.device)->free_bytes;
     log_info("train", "%s, %s, %llu MB for training",
              device_info(probe.device)->name, device_info(probe.device)->isa,
-             (unsigned long long)device_info(probe.device)->free_bytes >> 20);
+             (unsigned long long)d->gpu_bytes >> 20);
     backend_close(&probe);
     return 0;
 }

@@ -52,6 +52,7 @@ int open_machine(struct daemon *d)
 
     if (d->device.plugin != NULL) {
         mo.device = &d->device;
+        mo.gpu_bytes = d->gpu_bytes;
         mo.cpu_fallback = strcmp(d->config.gpu_fallback, "cpu") == 0;
         if (state_path(d, STATE_DIR_TUNING, d->tuning) == 0) {
             d->device.gpu.tuning_path = d->tuning;

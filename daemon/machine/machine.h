@@ -37,6 +37,7 @@ struct machine_options {
     struct affinity affinity;            /* of the trainer's threads */
     enum backend_dtype dtype;            /* of matrix products */
     const struct device_options *device; /* a GPU; NULL: this processor */
+    uint64_t gpu_bytes;                  /* of its memory that were free */
     bool cpu_fallback;                   /* when the GPU fails for good */
     const char *data_dir; /* where shards may lie already; NULL: nowhere */
     enum machine_urls urls;

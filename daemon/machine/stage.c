@@ -16,6 +16,7 @@
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "proto/base/log.h"
+#include "train/replica/plan.h"
 
 /* ---- memory ------------------------------------------------------------ */
 
@@ -30,6 +31,27 @@ uint64_t machine_stage_need(const struct machine *m, uint32_t stage)
     return machine_replica_need(m, &r) +
            stage_slots_bytes(r.slots + EVAL_SLOTS, r.micro_batch * r.seq,
                              r.model.dim);
+}
+
+bool machine_stage_fits_gpu(const struct machine *m,
+                            uint32_t stage,
+                            uint64_t *need)
+{
+    struct replica_options r = m->replica;
+    struct replica_plan plan;
+
+    *need = 0;
+    if (r.device == NULL) {
+        return true;
+    }
+    if (llama_part_of_stage(&r.model, m->terms.stages, stage, &r.part, NULL) !=
+        0) {
+        *need = UINT64_MAX;
+        return false;
+    }
+    replica_plan(&r, m->opt.gpu_bytes, &plan);
+    *need = plan.state_bytes + plan.work_bytes;
+    return plan.micro_batch > 0;
 }
 
 /* ---- another stage ----------------------------------------------------- */

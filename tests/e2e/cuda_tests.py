@@ -5,6 +5,7 @@ and kernels, a processor in the GPU's place. LOCO_GPU_PLUGIN names another, on a
 machine with a GPU.
 """
 import os
+import re
 
 from e2e_registry import Skipped, test
 from swarm import BUILD, LOCO, LOCOD, Swarm, check, run
@@ -23,13 +24,17 @@ def plugin():
     return found
 
 
-def gpu_and_processor(swarm, env=None, rounds_s=300):
+def start_both(swarm, env=None):
     """One peer on the GPU that starts the run, one that joins it."""
     first = swarm.peer().start("--run", swarm.yaml, "--device", "cuda",
                                "--gpu-plugin", plugin(), env=env).wait_up()
     swarm.peer().start("--join", swarm.uri()).wait_up()
-    done = swarm.wait_finished(seconds=rounds_s)
-    return first, done
+    return first
+
+
+def gpu_and_processor(swarm, env=None, rounds_s=300):
+    first = start_both(swarm, env)
+    return first, swarm.wait_finished(seconds=rounds_s)
 
 
 @test("a peer on a GPU and a peer on a processor commit ten rounds and end "
@@ -73,6 +78,48 @@ def breaks():
         check("the GPU failed" in log, "the failure is not said")
         check("continuing on the processor: done" in log,
               f"nothing took its place: {log[-600:]}")
+
+
+def staged(rounds, env=None):
+    """The same two peers, each with one of two stages; the log of the first and
+    what both say at the end."""
+    settings = {**dict(SMALL), "stages": 2, "model.tied": "false",
+                "inner.batch": 2}
+    with Swarm(peers=2, rounds=rounds, period=2, min_peers=2,
+               settings=settings.items()) as s:
+        first = start_both(s, env)
+        done = [p.wait_state("finished", seconds=300) for p in s.peers]
+        log = first.log(whole=True)
+        check("sm_" in log and re.search(r"stage \d of 2", log),
+              "no GPU holds a stage")
+        check(all(d["rounds_committed"] == rounds for d in done),
+              f"a round was missed: {log[-600:]}")
+        check(len({d["params_hash"] for d in done}) == 2, "both hold the same")
+        bits = [d["bits_per_byte"] for d in done]
+        print(f"bits per byte {bits}")
+        check(bits[0] == bits[1] and bits[0] < 8,
+              f"held-out text did not pass through both: {bits}")
+        return log
+
+
+@test("a stage on a GPU and a stage on a processor make the steps of a run",
+      seconds=330)
+def stages_together():
+    log = staged(rounds=5)
+    check("the outer step on the GPU" in log,
+          "the outer step was not made on the GPU")
+    check("GPU failed" not in log, "the GPU failed")
+    check("cannot finish the step" not in log, "a step was left")
+
+
+@test("a stage whose GPU breaks goes on on the processor", seconds=330)
+def a_stage_breaks():
+    if "LOCO_GPU_PLUGIN" in os.environ:
+        raise Skipped("only the emulator breaks when it is told to")
+    log = staged(rounds=3, env={"LOCO_EMULATOR": "fail_launch=100"})
+    check("the GPU failed" in log, "the failure is not said")
+    check("continuing on the processor: done" in log,
+          f"nothing took its place: {log[-600:]}")
 
 
 @test("--device cuda without a plug-in or a GPU is exit code 8 with a sentence")

@@ -12,10 +12,12 @@
 # same commit, and is taken as it is. Then:
 #   correctness  kernels, bits and whole model against kernels/cpu (fp32 and
 #                bf16), a curve of 200 losses, the same bits twice; the outer
-#                step against the engine's; where DIR holds a locod, ten rounds
-#                of a peer on the GPU and a peer on the processor
+#                step against the engine's; a model in stages; where DIR holds a
+#                locod, ten rounds of a peer on the GPU and one on the processor,
+#                and a stage on each
 #   sanitizer    memcheck and racecheck, where compute-sanitizer works
-#   speed        kernels, 150M and 1.1B training steps, the outer step
+#   speed        kernels, 150M and 1.1B training steps, the outer step, 150M in
+#                two stages
 #   torch        the same models in PyTorch, where python3 has it
 #   profile      what each large kernel waits for, where ncu works
 # Correctness, sanitizer and PyTorch's compiling run side by side; the others one
@@ -168,7 +170,8 @@ compile() {
         -DCMAKE_BUILD_TYPE=Release -DLOCO_NETWORK=OFF -DLOCO_CUDA=ON $more \
         -DLOCO_CUDA_ARCHS="$sm" -DLOCO_TESTS=OFF -DLOCO_GPU_TESTS=ON &&
         part build $build_s cmake --build "$build" -j "$jobs" --target loco \
-            loco_cuda gpu_kernels gpu_bits gpu_model gpu_outer gpu_speed
+            loco_cuda gpu_kernels gpu_bits gpu_model gpu_outer gpu_stage \
+            gpu_speed gpu_speed_stage
 }
 
 if [ $ready = no ] && ! compile; then
@@ -256,6 +259,20 @@ train() {
     fi
 }
 
+# A model in two stages beside the whole one, and the copies at the edge.
+stages() {
+    if [ $there = no ]; then
+        absent speed-stage "$build/tests/gpu_speed_stage" "$plugin"
+    elif ! within 30; then
+        line "skip    stages: no time is left"
+    elif timeout -k 5 "$limit" "$build/tests/gpu_speed_stage" "$plugin" \
+        "$tuning" >"$logs/speed-stage.log" 2>&1; then
+        line "$(cat "$logs/speed-stage.log")"
+    else
+        line "FAILED  stages: $(head -n 1 "$logs/speed-stage.log")"
+    fi
+}
+
 has_torch() {
     [ $quick = no ] && [ $there = yes ] &&
         timeout -k 5 60 python3 -c 'import torch, transformers' 2>/dev/null
@@ -316,6 +333,7 @@ else
     test_part kernels 90 "$build/tests/gpu_kernels" "$plugin" &
     test_part bits 60 "$build/tests/gpu_bits" "$plugin" &
     test_part outer 60 "$build/tests/gpu_outer" "$plugin" &
+    test_part stage 60 "$build/tests/gpu_stage" "$plugin" &
     test_part model 120 "$build/tests/gpu_model" "$plugin" 200 &
     swarm &
     if [ $quick = no ]; then
@@ -327,6 +345,7 @@ else
     speed
     train 150M llama-150m 64 1024
     train 1.1B llama-1b 16 2048
+    stages
     if [ $quick = no ]; then
         torch
         profile

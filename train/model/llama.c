@@ -234,6 +234,40 @@ size_t llama_workspace_bytes(const struct llama_config *c,
     return llama_room_bytes(c, backend, &room);
 }
 
+/* Of a device's stage, which other hosts go on from. */
+static size_t edge_numel(const struct llama *m)
+{
+    return m->part.embeds && m->part.scores
+               ? 0
+               : (size_t)m->rows_max * (size_t)m->dim;
+}
+
+size_t llama_edge_bytes(const struct llama_config *c,
+                        const struct backend *backend,
+                        const struct llama_room *room)
+{
+    struct llama m;
+
+    shape(&m, c, backend, room);
+    return edge_numel(&m) *
+           (sizeof *m.edge +
+            (backend->act_bytes == 2 ? sizeof *m.edge_act : 0));
+}
+
+static bool take_edge(struct llama *m)
+{
+    size_t n = m->be->device == NULL ? 0 : edge_numel(m);
+
+    if (n > 0) {
+        m->edge = malloc(n * sizeof *m->edge);
+    }
+    if (n > 0 && m->be->act_bytes == 2) {
+        m->edge_act = malloc(n * sizeof *m->edge_act);
+    }
+    return n == 0 ||
+           (m->edge != NULL && (m->be->act_bytes != 2 || m->edge_act != NULL));
+}
+
 /* m is shaped: take its memory and lay it out. */
 static int allocate(struct llama *m)
 {
@@ -253,7 +287,10 @@ static int allocate(struct llama *m)
     if (m->be->device != NULL) {
         m->losses = malloc((size_t)m->rows_max * sizeof *m->losses);
     }
-    return m->losses == NULL ? LOCO_ENOMEM : fill_rope(m);
+    if (m->losses == NULL || !take_edge(m)) {
+        return LOCO_ENOMEM;
+    }
+    return fill_rope(m);
 }
 
 int llama_open_room(struct llama **out,
@@ -306,6 +343,8 @@ void llama_close(struct llama *m)
     if (m->losses != m->loss) {
         free(m->losses);
     }
+    free(m->edge);
+    free(m->edge_act);
     m->be->use_theta(m->be, NULL, 0, NULL);
     m->be->give(m->be, m->arena);
     free(m->layers_all);

@@ -88,6 +88,11 @@ size_t llama_room_bytes(const struct llama_config *c,
                         const struct backend *backend,
                         const struct llama_room *room);
 
+/* Of a device beside that, in this process: what goes to other stages. */
+size_t llama_edge_bytes(const struct llama_config *c,
+                        const struct backend *backend,
+                        const struct llama_room *room);
+
 struct llama_batch {
     const uint32_t *tokens;  /* (B, T), each below V */
     const uint32_t *targets; /* (B, T), each below V or LLAMA_IGNORE */

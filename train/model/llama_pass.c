@@ -218,11 +218,17 @@ static void shape_slot(struct llama *m, int64_t b, int64_t t)
 
 /* The stream after the last layer, where no norm follows that adds the one
  * before it: the same sum, so that the next part goes on with the bits of an
- * unsplit model. Of parts that do not score, which a device has none of. */
-static void close_stream(const struct llama *m)
+ * unsplit model. On a device it is the sum of the norm that would follow, whose
+ * own output, in memory of the backward pass, nobody reads. */
+static void close_stream(const struct llama *m, const float *theta)
 {
     const struct layer *l = &m->layers[m->part.layers - 1];
 
+    if (m->be->device != NULL) {
+        norm(m, l->out, l->mid, at(m, theta, LLAMA_ATTN_NORM, 0), m->dnorm,
+             m->rrms);
+        return;
+    }
     for (int64_t i = 0; i < m->n * m->dim; i++) {
         l->out[i] = l->out[i] + l->mid[i];
     }
@@ -253,11 +259,16 @@ void pass_layers(struct llama *m,
     }
     layer_forward(m, theta, last, x, add);
     if (!m->part.scores) {
-        close_stream(m);
+        close_stream(m, theta);
         return;
     }
     norm(m, m->layers[last].out, m->layers[last].mid,
          at(m, theta, LLAMA_NORM, 0), m->final, m->rrms);
+}
+
+void pass_dx_rrms(const struct llama *m, const float *theta)
+{
+    norm(m, m->dx, NULL, at(m, theta, LLAMA_ATTN_NORM, 0), m->dnorm, m->rrms);
 }
 
 void pass_forward(struct llama *m,

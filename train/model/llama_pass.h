@@ -62,6 +62,8 @@ struct llama {
     float *copy;              /* backend_copy_bytes() of the part's theta */
     float *arena;             /* all of the above, in the backend's memory */
     float *losses;            /* (N) loss in the caller's memory */
+    float *edge;              /* (N, C) a stage's output there, of a device */
+    uint16_t *edge_act;       /* (N, C) the same as bf16, with bf16 */
     struct layer *layers_all; /* (of each slot, part.layers) */
 };
 
@@ -114,6 +116,10 @@ void pass_backward(struct llama *m,
                    const float *theta,
                    const uint32_t *tokens,
                    float *grad);
+
+/* m->rrms (N) of m->dx: 0 or NaN of a row that is not finite, or so large that
+ * its squares are not. m->dnorm is spent. */
+void pass_dx_rrms(const struct llama *m, const float *theta);
 
 /* Run the layers on a micro-batch that fits and whose ids are checked; the
  * output of the last norm is in m->final. Targets are not read. */

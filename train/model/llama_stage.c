@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "proto/base/half.h"
 #include "train/model/llama_pass.h"
 
 static int check_ids(const struct llama *m, const uint32_t *ids, int64_t n)
@@ -44,26 +45,141 @@ static int check_batch(const struct llama *m, const struct stage_batch *batch)
     return rv;
 }
 
-/* A sum is finite only when every part is; one pass, no branch inside. */
+/* One pass, no branch and no order of sums inside: compilers make vectors. */
 static bool all_finite(const float *x, int64_t n)
 {
-    double sum = 0;
+    uint32_t bad = 0;
 
     for (int64_t i = 0; i < n; i++) {
-        sum += (double)x[i] * 0.0;
+        bad |= (float_bits(x[i]) & 0x7f800000U) == 0x7f800000U;
     }
-    return sum == 0.0;
+    return bad == 0;
 }
 
-static size_t stream_bytes(const struct llama *m, int64_t b, int64_t t)
+/* ---- the edge: rows of this process, activations of the backend --------- */
+
+static int64_t stream_numel(const struct llama *m)
 {
-    return (size_t)(b * t * m->dim) * sizeof(float);
+    return m->n * m->dim;
 }
 
-static void run_forward(struct llama *m,
-                        uint32_t slot,
-                        const float *theta,
-                        const struct stage_batch *batch)
+static size_t stream_bytes(const struct llama *m)
+{
+    return (size_t)(stream_numel(m) * m->be->act_bytes);
+}
+
+/* Finite numbers, to the nearest bf16, ties to even; exact for what came as
+ * bf16 from another host. */
+static void round_rows(uint16_t *to, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = float_bits(x[i]);
+
+        to[i] = (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
+    }
+}
+
+static void widen_rows(float *to, const uint16_t *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = float_from_bits((uint32_t)x[i] << 16);
+    }
+}
+
+static void put_rows(const struct llama *m, float *to, const float *x)
+{
+    if (m->be->device == NULL) {
+        memcpy(to, x, stream_bytes(m));
+    } else if (m->be->act_bytes == 2) {
+        round_rows(m->edge_act, x, stream_numel(m));
+        m->be->put(m->be, to, m->edge_act, stream_bytes(m));
+    } else {
+        m->be->put(m->be, to, x, stream_bytes(m));
+    }
+}
+
+/* *rows: x, which waits for a device. */
+static int get_rows(const struct llama *m, const float *x, const float **rows)
+{
+    int rv;
+
+    *rows = x;
+    if (m->be->device == NULL) {
+        return 0;
+    }
+    *rows = m->edge;
+    if (m->be->act_bytes == 2) {
+        m->be->get(m->be, m->edge_act, x, stream_bytes(m));
+    } else {
+        m->be->get(m->be, m->edge, x, stream_bytes(m));
+    }
+    rv = m->be->finish(m->be);
+    if (rv == 0 && m->be->act_bytes == 2) {
+        widen_rows(m->edge, m->edge_act, stream_numel(m));
+    }
+    return rv;
+}
+
+/* The same, finite. */
+static int take_rows(const struct llama *m, const float *x, const float **rows)
+{
+    int rv = get_rows(m, x, rows);
+
+    return rv != 0                              ? rv
+           : all_finite(*rows, stream_numel(m)) ? 0
+                                                : LOCO_ENUMERIC;
+}
+
+/* Whether rows that stay on a device are finite, by m->rrms, a number for each:
+ * to copy them all would take as long as a layer. */
+static int check_rrms(const struct llama *m)
+{
+    int rv;
+
+    m->be->get(m->be, m->losses, m->rrms, (size_t)m->n * sizeof *m->losses);
+    rv = m->be->finish(m->be);
+    for (int64_t i = 0; i < m->n && rv == 0; i++) {
+        rv = m->losses[i] > 0 ? 0 : LOCO_ENUMERIC;
+    }
+    return rv;
+}
+
+/* What the last norm made, before it goes anywhere. */
+static int check_final(const struct llama *m)
+{
+    if (m->be->device != NULL) {
+        return check_rrms(m);
+    }
+    return all_finite(m->final, stream_numel(m)) ? 0 : LOCO_ENUMERIC;
+}
+
+/* The gradient of the part's input. The embedding's has had it already, and
+ * nobody else wants it. */
+static int take_dx(const struct llama *m, const float *theta, const float **dx)
+{
+    int rv;
+
+    if (!m->part.embeds) {
+        return take_rows(m, m->dx, dx);
+    }
+    *dx = NULL;
+    if (m->be->device == NULL) {
+        rv = all_finite(m->dx, stream_numel(m)) ? 0 : LOCO_ENUMERIC;
+    } else {
+        pass_dx_rrms(m, theta);
+        rv = check_rrms(m);
+    }
+    return rv;
+}
+
+/* ---- a micro-batch ------------------------------------------------------ */
+
+/* In a slot, or the place behind the last one. What is not finite reaches no
+ * device, whose results are looked at less closely. */
+static int run_forward(struct llama *m,
+                       uint32_t slot,
+                       const float *theta,
+                       const struct stage_batch *batch)
 {
     struct llama_slot *s = &m->slots[slot];
 
@@ -71,13 +187,19 @@ static void run_forward(struct llama *m,
     s->t = batch->t;
     s->n = batch->b * batch->t;
     pass_select(m, slot);
+    if (!m->part.embeds && m->be->device != NULL &&
+        !all_finite(batch->x, stream_numel(m))) {
+        s->n = 0;
+        return LOCO_ENUMERIC;
+    }
+    m->be->use_theta(m->be, theta, m->part.numel, m->copy);
     if (!m->part.embeds) {
-        memcpy(m->embed, batch->x, stream_bytes(m, s->b, s->t));
+        put_rows(m, m->embed, batch->x);
     }
     pass_layers(m, theta, batch->tokens, s->b, s->t);
+    return 0;
 }
 
-/* In a slot, or the place behind the last one. */
 static int forward(struct llama *m,
                    uint32_t slot,
                    const float *theta,
@@ -86,19 +208,19 @@ static int forward(struct llama *m,
 {
     int rv;
 
-    if (m->be->device != NULL) {
-        return LOCO_EDEVICE;
-    }
     if (m->part.scores) {
         return LOCO_EINVAL;
     }
     rv = check_batch(m, batch);
+    rv = rv != 0 ? rv : run_forward(m, slot, theta, batch);
     if (rv != 0) {
         return rv;
     }
-    run_forward(m, slot, theta, batch);
-    *y = m->layers[m->part.layers - 1].out;
-    return all_finite(*y, m->n * m->dim) ? 0 : LOCO_ENUMERIC;
+    rv = take_rows(m, m->layers[m->part.layers - 1].out, y);
+    if (rv != 0) {
+        m->slots[slot].n = 0;
+    }
+    return rv;
 }
 
 int stage_forward(struct llama *m,
@@ -107,10 +229,7 @@ int stage_forward(struct llama *m,
                   const struct stage_batch *batch,
                   const float **y)
 {
-    if (m->be->device == NULL && slot >= m->n_slots) {
-        return LOCO_EINVAL;
-    }
-    return forward(m, slot, theta, batch, y);
+    return slot >= m->n_slots ? LOCO_EINVAL : forward(m, slot, theta, batch, y);
 }
 
 int stage_pass(struct llama *m,
@@ -118,10 +237,7 @@ int stage_pass(struct llama *m,
                const struct stage_batch *batch,
                const float **y)
 {
-    if (m->be->device == NULL && !m->pass) {
-        return LOCO_EINVAL;
-    }
-    return forward(m, m->n_slots, theta, batch, y);
+    return !m->pass ? LOCO_EINVAL : forward(m, m->n_slots, theta, batch, y);
 }
 
 int stage_score(struct llama *m,
@@ -133,34 +249,30 @@ int stage_score(struct llama *m,
 {
     int rv;
 
-    if (m->be->device != NULL) {
-        return LOCO_EDEVICE;
-    }
     if (!m->part.scores) {
         return LOCO_EINVAL;
     }
     rv = check_batch(m, batch);
+    m->fresh = false;
+    rv = rv != 0 ? rv : run_forward(m, 0, theta, batch);
+    rv = rv != 0 ? rv : check_final(m);
     if (rv != 0) {
         return rv;
     }
-    m->fresh = false;
-    run_forward(m, 0, theta, batch);
-    if (!all_finite(m->final, m->n * m->dim)) {
-        return LOCO_ENUMERIC;
-    }
     pass_score(m, theta, batch->targets, grad);
     *loss_sum = pass_loss_sum(m);
+    rv = m->be->finish(m->be);
+    if (rv != 0) {
+        return rv;
+    }
     if (!isfinite(*loss_sum)) {
         return LOCO_ENUMERIC;
     }
     if (grad != NULL) {
         pass_backward(m, theta, batch->tokens, grad);
-        *dx = m->part.embeds ? NULL : m->dx;
-        if (!all_finite(m->dx, m->n * m->dim)) {
-            return LOCO_ENUMERIC;
-        }
+        rv = take_dx(m, theta, dx);
     }
-    return 0;
+    return rv;
 }
 
 int stage_backward(struct llama *m,
@@ -171,17 +283,17 @@ int stage_backward(struct llama *m,
                    float *grad,
                    const float **dx)
 {
-    if (m->be->device != NULL) {
-        return LOCO_EDEVICE;
-    }
     if (m->part.scores || slot >= m->n_slots || m->slots[slot].n == 0) {
         return LOCO_EINVAL;
     }
     m->fresh = false;
     pass_select(m, slot);
-    memcpy(m->dx, dy, stream_bytes(m, m->b, m->t));
-    pass_backward(m, theta, tokens, grad);
     m->slots[slot].n = 0;
-    *dx = m->part.embeds ? NULL : m->dx;
-    return all_finite(m->dx, m->n * m->dim) ? 0 : LOCO_ENUMERIC;
+    if (m->be->device != NULL && !all_finite(dy, stream_numel(m))) {
+        return LOCO_ENUMERIC;
+    }
+    m->be->use_theta(m->be, theta, m->part.numel, m->copy);
+    put_rows(m, m->dx, dy);
+    pass_backward(m, theta, tokens, grad);
+    return take_dx(m, theta, dx);
 }

@@ -20,14 +20,20 @@
  * A host that gave the slot to another one meanwhile keeps x and calls
  * stage_forward() again: the same bits, one forward pass more.
  *
- * Only on this processor: x and y are its memory, not a GPU's. Results point
- * into the workspace and hold until its next call. Errors: LOCO_EDEVICE (the
- * workspace is on a GPU), LOCO_EINVAL (a shape or slot that does not fit, a
- * part that cannot do this), LOCO_ERANGE (token or target outside the
- * vocabulary): nothing was touched; LOCO_ENUMERIC (a result is not finite):
- * throw the micro-batch away. Input that is not finite reaches no gradient;
- * a loss or gradient that becomes so may leave rubbish in grad, which is then
- * to be cleared with all that it sums.
+ * theta and grad are the backend's memory; x, y, dx, dy, tokens and targets are
+ * this process's. Where the workspace is on a GPU, rows are copied at the edge
+ * of the part and nowhere else; slots stay there. With bf16 a row that comes in
+ * is rounded to bf16, and one that goes out is exact: the stream is bf16 in an
+ * unsplit model there, too, so that the cut changes no bit.
+ *
+ * Results point into the workspace and hold until its next call. Errors:
+ * LOCO_EINVAL (a shape or slot that does not fit, a part that cannot do this),
+ * LOCO_ERANGE (token or target outside the vocabulary): nothing was touched;
+ * LOCO_ENUMERIC (a result is not finite): throw the micro-batch away.
+ * LOCO_ECUDA, LOCO_ETIMEOUT, LOCO_ENOMEM of a GPU: the micro-batch is lost.
+ * Input that is not finite reaches no gradient; a loss or gradient that becomes
+ * so, and a GPU that fails, may leave rubbish in grad, which is then to be
+ * cleared with all that it sums.
  *
  * One thread at a time, the one that owns the backend.
  */

@@ -87,6 +87,34 @@ static int open_backend(struct replica *r, char *errmsg)
 
 #define MB(bytes) ((unsigned long long)((bytes) >> 20))
 
+static void say_no_room(const struct replica *r,
+                        const struct replica_plan *plan,
+                        uint64_t have,
+                        char *errmsg)
+{
+    const struct replica_options *opt = &r->opt;
+    uint64_t need = plan->state_bytes + plan->work_bytes;
+    const char *whose = opt->device->gpu.memory_bytes > 0
+                            ? "gpu-memory-bytes"
+                            : "what is free, less what the driver loads "
+                              "kernels into";
+
+    if (opt->slots > 0) {
+        (void)errmsg_fail(
+            errmsg, LOCO_ENOMEM,
+            "%u micro-batches of %u sequences of this stage need %llu MB of "
+            "the GPU's memory, of which %llu MB may be used (%s): use --device "
+            "cpu, or a GPU with more",
+            opt->slots, opt->micro_batch, MB(need), MB(have), whose);
+        return;
+    }
+    (void)errmsg_fail(errmsg, LOCO_ENOMEM,
+                      "one sequence of %u tokens needs %llu MB of the "
+                      "GPU's memory, of which %llu MB may be used (%s): use "
+                      "--device cpu, or a GPU with more",
+                      opt->seq, MB(need), MB(have), whose);
+}
+
 /* The micro-batch to begin with, before anything is taken; 0: none fits. And
  * whether the outer step has room beside it. */
 static uint32_t plan_micro_batch(struct replica *r, char *errmsg)
@@ -102,15 +130,7 @@ static uint32_t plan_micro_batch(struct replica *r, char *errmsg)
     replica_plan(opt, have, &plan);
     r->outer_fits = plan.outer_bytes > 0;
     if (plan.micro_batch == 0) {
-        (void)errmsg_fail(
-            errmsg, LOCO_ENOMEM,
-            "one sequence of %u tokens needs %llu MB of the "
-            "GPU's memory, of which %llu MB may be used (%s): use --device "
-            "cpu, or a GPU with more",
-            opt->seq, MB(plan.state_bytes + plan.work_bytes), MB(have),
-            opt->device->gpu.memory_bytes > 0
-                ? "gpu-memory-bytes"
-                : "what is free, less what the driver loads kernels into");
+        say_no_room(r, &plan, have, errmsg);
     }
     return plan.micro_batch;
 }
@@ -133,8 +153,13 @@ struct llama_room replica_room(const struct replica_options *opt,
     return room;
 }
 
-/* Half of the micro-batch after the other until one fits; only a GPU gets
- * smaller ones. */
+static bool halves(const struct replica *r)
+{
+    return r->opt.device != NULL && r->opt.slots == 0;
+}
+
+/* Half of the micro-batch after the other until one fits; only a GPU with a
+ * whole model gets smaller ones. */
 static int open_llama(struct replica *r, uint32_t micro_batch)
 {
     int rv = LOCO_ENOMEM;
@@ -146,7 +171,7 @@ static int open_llama(struct replica *r, uint32_t micro_batch)
         if (rv == 0) {
             r->micro_batch = micro_batch;
         }
-        micro_batch = r->opt.device == NULL ? 0 : micro_batch / 2;
+        micro_batch = halves(r) ? micro_batch / 2 : 0;
     }
     return rv;
 }
@@ -176,7 +201,8 @@ static bool take_parameters(struct replica *r)
     size_t bytes = r->n * sizeof(float);
     size_t grad_bytes = bytes;
 
-    if (be->device != NULL && r->n_wire > r->n) { /* a padded mean */
+    if (be->device != NULL && r->n_wire > r->n &&
+        replica_outer_serves(&r->opt.method)) { /* a padded mean */
         grad_bytes = r->n_wire * sizeof(float);
     }
     r->theta = be->take(be, bytes);
@@ -272,7 +298,7 @@ bool replica_lower_micro_batch(struct replica *r)
         replica_outer_close(r);
         return true;
     }
-    if (r->opt.device == NULL || r->micro_batch < 2) {
+    if (!halves(r) || r->micro_batch < 2) {
         return false;
     }
     llama_close(r->llama);
@@ -406,4 +432,30 @@ const float *replica_phi_for_model(struct replica *r)
     }
     r->backend.put(&r->backend, r->grad, r->phi, r->n * sizeof(float));
     return r->grad;
+}
+
+int replica_phi_for_stage(struct replica *r, const float **phi)
+{
+    struct replica_outer *o = &r->outer;
+    const struct backend *be = &r->backend;
+
+    *phi = r->phi;
+    if (be->device == NULL) {
+        return 0;
+    }
+    if (o->on) {
+        *phi = o->phi;
+        return replica_outer_begin(r);
+    }
+    if (o->eval == NULL) {
+        o->eval = be->take(be, r->n * sizeof(float));
+        o->eval_current = false;
+    }
+    if (o->eval != NULL && !(o->eval_current && o->eval_round == r->round)) {
+        be->put(be, o->eval, r->phi, r->n * sizeof(float));
+        o->eval_current = true;
+        o->eval_round = r->round;
+    }
+    *phi = o->eval;
+    return *phi == NULL ? LOCO_ENOMEM : 0;
 }

@@ -33,7 +33,8 @@ struct llama_room replica_room(const struct replica_options *opt,
 int replica_open_work(struct replica *r, char *errmsg);
 void replica_close_work(struct replica *r);
 
-/* The workspace for half of the micro-batch; false: there is no smaller one,
+/* The memory of the outer step goes, then the workspace for half of the
+ * micro-batch comes; false: there is no smaller one (a stage's is what it is),
  * or this is no GPU. */
 bool replica_lower_micro_batch(struct replica *r);
 
@@ -63,5 +64,9 @@ void replica_exchanged(struct replica *r);
 
 /* phi where the model can read it; a GPU's grad is spent. */
 const float *replica_phi_for_model(struct replica *r);
+
+/* The same of a stage, whose grad is a sum under way: a GPU has a copy of phi
+ * for it (replica/plan.h). LOCO_ENOMEM, or what the GPU has failed with. */
+int replica_phi_for_stage(struct replica *r, const float **phi);
 
 #endif

@@ -95,6 +95,7 @@ void replica_outer_close(struct replica *r)
         be->give(be, o->phi);
         be->give(be, o->m);
         be->give(be, o->half);
+        be->give(be, o->eval);
         for (int i = 0; i < 2; i++) {
             be->give(be, o->wire[i]);
             be->give(be, o->piece[i]);
@@ -106,11 +107,10 @@ void replica_outer_close(struct replica *r)
 
 void replica_outer_forget(struct replica *r)
 {
-    r->outer.current = false;
+    r->outer.current = r->outer.eval_current = false;
 }
 
-/* Nothing has failed so far, and the GPU's phi and m are the state's. */
-static int begin(struct replica *r)
+int replica_outer_begin(struct replica *r)
 {
     const struct backend *be = &r->backend;
     size_t bytes = r->n * sizeof(float);
@@ -216,7 +216,7 @@ int replica_outer_pack(struct replica *r, const struct layout_part *p)
     struct walk w = walk_of(r, p, r->outer.most);
     struct outgoing o = {0};
     struct run run;
-    int rv = begin(r), bad = 0;
+    int rv = replica_outer_begin(r), bad = 0;
 
     for (int i = 0; rv == 0 && next_run(r, &w, &run); i++) {
         /* Of the copy before the last, which is done. */
@@ -424,7 +424,7 @@ int replica_outer_commit(struct replica *r,
                          const struct replica_commit *c)
 {
     bool contributed = c->share > 0.0;
-    int rv = begin(r);
+    int rv = replica_outer_begin(r);
 
     rv = rv != 0 ? rv : take_mean(r, p, c->wire);
     rv = rv != 0 ? rv : try_rule(r, p);

@@ -54,6 +54,10 @@ void replica_outer_close(struct replica *r);
 /* phi or m of this process were written: the GPU's are old. */
 void replica_outer_forget(struct replica *r);
 
+/* Nothing has failed so far, and the GPU's phi and m are the state's. With
+ * r->outer.on only. */
+int replica_outer_begin(struct replica *r);
+
 /* The part of r->contribution; as engine_pack(). With r->outer.on only. */
 int replica_outer_pack(struct replica *r, const struct layout_part *p);
 

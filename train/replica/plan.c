@@ -1,34 +1,34 @@
 /* plan.c - see replica/plan.h. */
 #include "train/replica/plan.h"
 
+#include "train/replica/device.h"
 #include "train/replica/outer.h"
 
-/* Of a micro-batch of `rows` sequences. */
+/* Of a micro-batch of `rows` sequences; of a stage: of all in its slots. */
 static uint64_t work_bytes(const struct replica_options *opt, uint32_t rows)
 {
+    const struct llama_room room = replica_room(opt, rows);
     const struct llama_config *c = &opt->model;
     const struct device_launches l = {
         .rows = (int64_t)rows * c->seq,
         .channels = c->dim,
         .heads = c->heads,
-        .parameters = llama_numel(c),
+        .parameters = room.part.numel,
     };
     struct backend be;
 
     backend_device_plan(&be, opt->device->gpu.bf16);
-    return llama_workspace_bytes(c, &be, rows, opt->recompute) +
-           backend_device_launch_bytes(&l);
+    return llama_room_bytes(c, &be, &room) + backend_device_launch_bytes(&l);
 }
 
 /* Of an optimizer's step, beside its moments. */
 static uint64_t step_bytes(const struct replica_options *opt)
 {
-    struct llama_part whole;
+    const struct llama_room room = replica_room(opt, opt->micro_batch);
     struct backend be;
 
     backend_device_plan(&be, opt->device->gpu.bf16);
-    llama_part_whole(&opt->model, &whole);
-    return optimizer_device_bytes(&opt->optimizer, &opt->model, &whole,
+    return optimizer_device_bytes(&opt->optimizer, &opt->model, &room.part,
                                   be.act_bytes);
 }
 
@@ -36,20 +36,28 @@ void replica_plan(const struct replica_options *opt,
                   uint64_t have_bytes,
                   struct replica_plan *plan)
 {
-    uint64_t n = (uint64_t)llama_numel(&opt->model), left;
-    uint64_t outer = replica_outer_bytes(opt, n);
+    const bool stage = opt->slots > 0;
+    const uint64_t n = (uint64_t)replica_room(opt, opt->micro_batch).part.numel;
+    const uint64_t outer = replica_outer_bytes(opt, n);
+    const uint64_t eval = stage ? n * sizeof(float) : 0;
+    uint64_t left;
 
-    *plan = (struct replica_plan){.state_bytes =
-                                      4 * n * sizeof(float) + step_bytes(opt)};
+    *plan = (struct replica_plan){.state_bytes = 4 * n * sizeof(float) + eval +
+                                                 step_bytes(opt)};
     left = have_bytes > plan->state_bytes ? have_bytes - plan->state_bytes : 0;
-    for (uint32_t rows = opt->micro_batch; rows > 0; rows /= 2) {
+    for (uint32_t rows = opt->micro_batch; rows > 0;
+         rows = stage ? 0 : rows / 2) {
         plan->work_bytes = work_bytes(opt, rows);
         if (plan->work_bytes <= left) {
             plan->micro_batch = rows;
             break;
         }
     }
-    if (plan->micro_batch > 0 && outer <= left - plan->work_bytes) {
-        plan->outer_bytes = outer;
+    if (plan->micro_batch == 0 || outer == 0) {
+        return;
+    }
+    if (outer <= left - plan->work_bytes + eval) {
+        plan->outer_bytes = outer; /* its copy of phi serves held-out text */
+        plan->state_bytes -= eval;
     }
 }

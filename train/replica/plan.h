@@ -7,6 +7,10 @@
  * the memory of the outer step where it still fits. Launchers' own memory is
  * counted at its most. A plan that does not fit is refused with what would.
  *
+ * A stage of a pipeline: of its part, with all its slots, and with a copy of
+ * phi for held-out text, which passes while gradients are summed; the outer
+ * step has one too. Its micro-batch is that of all hosts and is not halved.
+ *
  * Pure.
  */
 #ifndef LOCO_TRAIN_REPLICA_PLAN_H
@@ -15,12 +19,13 @@
 #include "train/replica/replica.h"
 
 struct replica_plan {
-    uint64_t state_bytes; /* theta, gradient, u, v */
+    uint64_t state_bytes; /* theta, gradient, u, v; of a stage phi */
     uint64_t work_bytes;  /* of a micro-batch: the workspace, with theta in
                            * bf16, and what launchers take */
     uint64_t outer_bytes; /* 0: the outer step is made in this process */
-    uint32_t micro_batch; /* 0: there is no room for one sequence, for which
-                           * work_bytes then is */
+    uint32_t micro_batch; /* 0: there is no room for one sequence (a stage:
+                           * for its micro-batch), for which work_bytes then
+                           * is */
 };
 
 /* have_bytes: free on the GPU, under the cap. opt->device is not NULL. */

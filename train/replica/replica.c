@@ -67,8 +67,12 @@ size_t replica_bytes(const struct replica_options *opt)
     }
     layout_close(&layout);
     vectors = (size_t)vector_elements(opt, n, wire) * sizeof(float);
-    if (opt->device != NULL || opt->shared) {
+    if (opt->shared) {
         return vectors;
+    }
+    if (opt->device != NULL) {
+        backend_device_plan(&be, opt->device->gpu.bf16);
+        return vectors + llama_edge_bytes(&opt->model, &be, &room);
     }
     backend_cpu_ref(&be);
     return vectors + llama_room_bytes(&opt->model, &be, &room) +
@@ -194,11 +198,6 @@ int replica_open(struct replica *r,
 
     memset(r, 0, sizeof *r);
     r->opt = *opt;
-    if (opt->slots > 0 && opt->device != NULL) {
-        return errmsg_fail(errmsg, LOCO_EDEVICE,
-                           "a stage of a pipeline is trained on the "
-                           "processor: set device to cpu");
-    }
     if (opt->slots > 0 && opt->method.trainers > 0) {
         return errmsg_invalid(
             errmsg, "trainers (adloco) train whole models: set stages "

@@ -46,7 +46,8 @@
  * since the last commit (replica_recover); with room for copies of phi and m
  * the outer step is made there (replica/outer.h). Where the GPU's memory does
  * not hold a micro-batch, half of it is tried, down to one sequence; the batch
- * stays what it is.
+ * stays what it is. A stage's micro-batch is that of all its hosts: one that
+ * does not fit is refused.
  *
  * A replica of one stage of a pipeline is the same for a slice of the model
  * (`part`, llama_part.h): theta, phi, moments, contributions and states are of
@@ -162,6 +163,11 @@ struct replica_outer {
     bool on;       /* there is memory for it */
     bool current;  /* phi, m are those of the state */
     float *half;   /* (n), of the GPU: a first half's gradient; NULL: none */
+    /* A stage whose outer step is made in this process: phi (n) of the round,
+     * of the GPU, for held-out text; NULL: none was read yet. */
+    float *eval;
+    bool eval_current;
+    uint64_t eval_round;
     const uint8_t *wires[REPLICA_WIRES_MAX]; /* tried (replica/host.h) */
     unsigned n_wires;
 };

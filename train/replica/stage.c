@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "proto/base/err.h"
+#include "train/replica/device.h"
 #include "train/replica/eval.h"
 
 /* Inner steps times turns are fewer than 2^that. */
@@ -24,6 +25,13 @@ static struct stage_batch batch_of(const struct replica *r,
                                 .tokens = tokens,
                                 .targets = targets,
                                 .x = x};
+}
+
+/* A GPU had no room for what a launcher takes, and has it now: the memory of the
+ * outer step, which is only for speed, was given back. */
+static bool has_more_room(struct replica *r, int rv)
+{
+    return rv == LOCO_ENOMEM && replica_lower_micro_batch(r);
 }
 
 int replica_stage_tokens(const struct replica *r,
@@ -52,9 +60,15 @@ int replica_stage_forward(struct replica *r,
                           const float **y)
 {
     const struct stage_batch batch = batch_of(r, tokens, NULL, x);
+    int rv;
 
-    return !usable(r) ? LOCO_EINVAL
-                      : stage_forward(r->llama, slot, r->theta, &batch, y);
+    if (!usable(r)) {
+        return LOCO_EINVAL;
+    }
+    do {
+        rv = stage_forward(r->llama, slot, r->theta, &batch, y);
+    } while (has_more_room(r, rv));
+    return rv;
 }
 
 /* Between two steps the gradient's memory is the engine's (replica.h). */
@@ -65,15 +79,16 @@ static void begin_sum(struct replica *r)
     }
 }
 
-/* One more is in the sum, or the sum is rubbish: no count will fit. */
+/* One more is in the sum, or the sum is rubbish: no count will fit. Where a GPU
+ * has more room now, the next attempt at the step gets it. */
 static int note(struct replica *r, int rv)
 {
     if (rv == 0 && r->summed < REPLICA_MICRO_MAX) {
         r->summed++;
-    } else if (rv == LOCO_ENUMERIC) {
+    } else if (rv != 0 && rv != LOCO_EINVAL && rv != LOCO_ERANGE) {
         r->summed = UINT32_MAX;
     }
-    return rv;
+    return has_more_room(r, rv) ? LOCO_EBUSY : rv;
 }
 
 int replica_stage_score(struct replica *r,
@@ -169,8 +184,17 @@ int replica_stage_eval_forward(struct replica *r,
                                const float **y)
 {
     const struct stage_batch batch = batch_of(r, tokens, NULL, x);
+    const float *phi;
+    int rv;
 
-    return !usable(r) ? LOCO_EINVAL : stage_pass(r->llama, r->phi, &batch, y);
+    if (!usable(r)) {
+        return LOCO_EINVAL;
+    }
+    do {
+        rv = replica_phi_for_stage(r, &phi);
+        rv = rv != 0 ? rv : stage_pass(r->llama, phi, &batch, y);
+    } while (has_more_room(r, rv));
+    return rv;
 }
 
 int replica_stage_eval_score(struct replica *r,
@@ -180,11 +204,17 @@ int replica_stage_eval_score(struct replica *r,
                              uint64_t *bytes)
 {
     const struct stage_batch batch = batch_of(r, NULL, targets, x);
-    int rv = LOCO_EINVAL;
+    const float *phi;
+    int rv;
 
-    if (usable(r)) {
-        rv = stage_score(r->llama, r->phi, &batch, NULL, nats, NULL);
+    if (!usable(r)) {
+        return LOCO_EINVAL;
     }
+    do {
+        rv = replica_phi_for_stage(r, &phi);
+        rv =
+            rv != 0 ? rv : stage_score(r->llama, phi, &batch, NULL, nats, NULL);
+    } while (has_more_room(r, rv));
     if (rv == 0) { /* it has seen that every target is in the vocabulary */
         *bytes = eval_target_bytes(r->opt.token_bytes, targets,
                                    (size_t)r->opt.micro_batch * r->opt.seq);

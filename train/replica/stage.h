@@ -23,6 +23,11 @@
  * of the sum. A micro-batch is micro_batch sequences of seq tokens. x, y, dx,
  * dy, loss and errors as in llama_stage.h; after an error of score or backward
  * the sum is rubbish until it is cleared, which replica_stage_step() sees to.
+ *
+ * With a GPU theta, the sum, moments and slots lie there, x, y, dx, dy here. A
+ * GPU that is lost took the slots and the sum with it: replica_recover(), then
+ * replica_stage_clear(). LOCO_EBUSY of score or backward: there was no room for
+ * a launcher, and there is now; the sum is rubbish.
  */
 #ifndef LOCO_TRAIN_REPLICA_STAGE_H
 #define LOCO_TRAIN_REPLICA_STAGE_H

@@ -6,7 +6,7 @@ if(NOT LOCO_SANITIZE STREQUAL "thread")
 endif()
 if(TARGET loco_cuda_emulated)
   foreach(name bits faults kernels launchers methods model outer
-      registered)
+      registered stage stage_replica)
     loco_unit(cuda ${name} loco_train)
     add_dependencies(test_cuda_${name} loco_cuda_emulated)
     target_compile_definitions(test_cuda_${name} PRIVATE
@@ -14,6 +14,7 @@ if(TARGET loco_cuda_emulated)
   endforeach()
   # After a hang or a broken GPU the plug-in frees nothing, on purpose.
   set_tests_properties(unit/cuda/faults unit/cuda/launchers
-    unit/cuda/methods unit/cuda/outer unit/cuda/registered PROPERTIES
+    unit/cuda/methods unit/cuda/outer unit/cuda/registered
+    unit/cuda/stage_replica PROPERTIES
     ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
 endif()

@@ -3,7 +3,9 @@
 #include <math.h>
 #include <time.h>
 
+#include "daemon/jobs/run_needs.h"
 #include "tests/unit/daemon/rig_jobs.h"
+#include "train/replica/plan.h"
 #include "train/replica/stage.h"
 #include "train/sync/preset.h"
 
@@ -491,6 +493,50 @@ static void what_it_trained_in_a_stage_before_counts_on(void **state)
     close_rig(g[1]);
 }
 
+/* A machine with a GPU of so much memory, which nobody opens; the stages that
+ * it offers to hold. */
+static uint64_t fits(const struct device_options *device, uint64_t bytes)
+{
+    struct rig *g = make_staged();
+    uint64_t stages;
+
+    g->device = device;
+    g->gpu_bytes = bytes;
+    g->configured_rc = bytes == 0 ? LOCO_ENOMEM : 0;
+    start_rig(g);
+    stages = g->terms.stage_fits;
+    close_rig(g);
+    return stages;
+}
+
+/* The stages differ in what they need of a GPU: the last one makes logits. */
+static void a_stage_that_the_gpu_does_not_hold_is_not_taken(void **state)
+{
+    const struct device_options device = {.gpu = {.bf16 = true}};
+    struct rig *g = make_staged();
+    struct replica_options o = options(g);
+    struct replica_plan plan;
+    uint64_t need[2], least, most;
+
+    (void)state;
+    o.device = &device;
+    o.slots = run_pipe_slots(2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(llama_part_of_stage(&o.model, 2, i, &o.part, NULL), 0);
+        replica_plan(&o, 0, &plan);
+        need[i] = plan.state_bytes + plan.work_bytes;
+    }
+    assert_true(need[0] != need[1]);
+    least = need[0] < need[1] ? 0 : 1;
+    most = 1 - least;
+    free(g);
+    assert_int_equal(fits(NULL, 1), 3);
+    assert_int_equal(fits(&device, need[most]), 3);
+    assert_int_equal(fits(&device, need[most] - 1), 1U << least);
+    assert_int_equal(fits(&device, need[least]), 1U << least);
+    assert_int_equal(fits(&device, 0), 0); /* the run is refused */
+}
+
 static uint64_t clock_ns(clockid_t id)
 {
     struct timespec t;
@@ -540,6 +586,7 @@ int main(void)
         CASE(segments_that_do_not_fit_are_refused),
         CASE(a_machine_moves_to_another_stage),
         CASE(what_it_trained_in_a_stage_before_counts_on),
+        CASE(a_stage_that_the_gpu_does_not_hold_is_not_taken),
         CASE(a_share_of_the_processor_holds_for_stages),
     };
 
