@@ -31,8 +31,8 @@ int run_vector_read(struct run_vector *v,
     }
     v->clip = (float)s->norm_clip;
     v->centred = strcmp(s->robust, "centred") == 0;
-    v->audits = strcmp(s->audit, "sums") == 0;
-    v->audits_work = false;
+    v->audits_work = strcmp(s->audit, "work") == 0;
+    v->audits = v->audits_work || strcmp(s->audit, "sums") == 0;
     return 0;
 }
 

@@ -2,11 +2,12 @@
  * made again.
  *
  * With each state that it publishes the trainer names the inner moments that
- * the next lease begins with (publisher.c); they are kept for the round under
- * way and five more, 4 bytes a parameter each. Who audits another member
- * collects that one's moments and some blocks of what it sent in a room
- * (daemon/jobs/work_room.h), one for each lease that is looked into; a REPEAT
- * hands a room and the state before its round to the trainer
+ * the next lease begins with (publisher.c), and with each contribution those
+ * that its lease ended with (trainer_moments.h); they are kept for the round
+ * under way, the next one and five more, 4 bytes a parameter each. Who audits
+ * another member collects that one's moments and some blocks of what it sent in
+ * a room (daemon/jobs/work_room.h), one for each lease that is looked into; a
+ * REPEAT hands a room and the state before its round to the trainer
  * (trainer_repeat.h), and nothing in it changes until that is answered.
  */
 #include <stdlib.h>
