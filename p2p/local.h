@@ -87,9 +87,10 @@ struct job_load {
     bool from_kept; /* one of the last states, still in memory: */
     uint64_t kept_round, kept_name; /* as struct segment has them; LOCO_ENOENT
                                        where it is gone */
-    bool rebase;  /* keep live progress made since the anchor */
-    double share; /* weight of the state, in a mean with the one in place;
-                     0: the state takes its place */
+    bool rebase;   /* keep live progress made since the anchor */
+    double share;  /* weight of the state, in a mean with the one in place;
+                      0: the state takes its place */
+    uint64_t undo; /* as in job_apply */
 };
 
 /* The steps read their lease from its front on. A LOAD, or an APPLY without
@@ -112,6 +113,11 @@ struct job_apply {
     double share;            /* weight of the own contribution; 0 with rebase */
     uint32_t arrivals, members; /* contributions that weigh anything, of so many
                                    members of the plan */
+    /* With terms.audits_work: work that is in no commit is undone. The TRAIN
+     * under way ends without an answer, and the inner moments go back to those
+     * that the lease of this round began with (where they are not here any
+     * more, the report says `broken`). 0: nothing is undone. */
+    uint64_t undo;
 };
 
 struct job_pair {
@@ -311,6 +317,9 @@ struct report_trained {
     uint64_t tokens; /* in this contribution */
     float loss;
     struct hash32 blocks; /* with terms.audits: the root of its blocks */
+    /* With terms.audits_work: likewise of the inner moments now; zeros: not
+     * known. They can be asked for as moments of the round after. */
+    struct hash32 ends;
     bool broken; /* it was begun anew meanwhile, as a GPU was lost: with other
                     moments than those announced with the state */
 };

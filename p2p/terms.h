@@ -70,7 +70,8 @@ struct run_terms {
     uint32_t n_turns, n_once;
     struct terms_turn turns[TERMS_TURNS_MAX];
     /* A contribution is of use only to the round that it was made for, as a
-     * gradient is: a commit without it makes it worthless. */
+     * gradient is: a commit without it makes it worthless. So is work that
+     * others may make again: they must know what it began from. */
     bool single_round;
     /* Rounds are of those who are ready: who is in the middle of a task takes
      * part without weight and goes on with it. */

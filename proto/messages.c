@@ -345,7 +345,8 @@ MSG_PART(rollback,
 
 MSG_PART(moments,
          MSG_FIELD_FIXED(struct moments, root),
-         MSG_FIELD_U64(struct moments, steps));
+         MSG_FIELD_U64(struct moments, steps),
+         MSG_FIELD_FIXED(struct moments, ends));
 
 MSG_DEFINE(ready_body,
            MSG_FIELD_U64(struct ready_body, epoch),

@@ -650,10 +650,12 @@ struct rollback {
 };
 
 /* The inner moments that a lease began with (proto/blocks.h): whoever makes it
- * again begins with them, too. */
+ * again begins with them, too. And those that it ended with: the next lease of
+ * that member begins with them. */
 struct moments {
-    struct hash32 root; /* as an offer */
+    struct hash32 root; /* as an offer to round 0, so that equal ones have it */
     uint64_t steps;     /* that the optimizer had made */
+    struct hash32 ends; /* likewise; after the steps of the lease */
 };
 
 struct ready_body {

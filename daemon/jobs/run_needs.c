@@ -90,7 +90,7 @@ static uint64_t work_kept(const struct run_vector *v,
                             sizeof(float);
     uint64_t need = (KEPT_STATES_MAX - KEPT_STATES) * base +
                     (OFFERS_PAST_MAX - OFFERS_PAST) * v->codec->bytes(wire) +
-                    (1 + OFFERS_PAST_MAX) * moments +
+                    (2 + OFFERS_PAST_MAX) * moments +
                     WORK_ROOMS * (base + 2 * moments + blocks);
 
     if (!r->shared && r->slots == 0) {

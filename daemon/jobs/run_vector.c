@@ -31,8 +31,8 @@ int run_vector_read(struct run_vector *v,
     }
     v->clip = (float)s->norm_clip;
     v->centred = strcmp(s->robust, "centred") == 0;
-    v->audits = strcmp(s->audit, "sums") == 0;
-    v->audits_work = false;
+    v->audits_work = strcmp(s->audit, "work") == 0;
+    v->audits = v->audits_work || strcmp(s->audit, "sums") == 0;
     return 0;
 }
 
@@ -48,6 +48,7 @@ void run_vector_cut(const struct run_vector *v, struct run_terms *t)
 {
     t->exchange = v->exchange;
     t->audits = v->audits && v->exchange == EXCHANGE_BUTTERFLY;
+    t->audits_work = t->audits && v->audits_work;
     t->block = exchange_block(v->exchange, v->codec->block);
     t->segment_elements = run_vector_segment(v);
     t->chunk_segments = RING_CHUNK_SEGMENTS;

@@ -25,7 +25,7 @@ struct run_vector {
     float clip;                  /* of a butterfly's sums; 0: none (codec.h) */
     bool centred;                /* the same */
     bool audits; /* members make parts of the sums of others again.. */
-    /* ..and some leases. No manifest asks for that yet (STRANGERS.md, 5). */
+    /* ..and some leases. No manifest can ask for that yet (STRANGERS.md, 5). */
     bool audits_work;
 };
 

@@ -195,7 +195,7 @@ int work_room_take(struct work_room *r,
         (!lane && s->buffer != BUFFER_MOMENTS) || work_round(s) == 0) {
         return LOCO_EINVAL;
     }
-    rv = offer_check(cut, s, s->index, src);
+    rv = offer_check(cut, s, s->buffer == BUFFER_MOMENTS ? 0 : s->index, src);
     rv = rv == 0 ? begin(r, s, cut) : rv;
     if (rv != 0) {
         return rv;

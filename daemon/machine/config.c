@@ -268,7 +268,7 @@ static void read_terms(struct machine *m)
     memcpy(t->author, f->author, sizeof t->author);
     t->pairs = m->pairs;
     t->period = f->sync.period;
-    t->single_round = m->replica.method.gradients;
+    t->single_round = m->replica.method.gradients || t->audits_work;
     t->quorum = m->replica.method.group == METHOD_QUORUM;
     t->adapts = m->exchange == EXCHANGE_RING && !t->quorum;
     t->by_speed = m->replica.method.dylu;

@@ -160,12 +160,13 @@ struct machine_wire {
 };
 
 /* Moments that the last leases of this member began with: of the round under
- * way, and of those that others may ask about. */
-#define MACHINE_MOMENTS (1 + OFFERS_PAST_MAX)
+ * way, of the next one, and of those that others may ask about. */
+#define MACHINE_MOMENTS (2 + OFFERS_PAST_MAX)
 
 struct machine_moments {
     struct offer offer;
-    unsigned refs; /* under `mutex` */
+    uint64_t steps; /* of the optimizer */
+    unsigned refs;  /* under `mutex` */
 };
 
 /* Work of others, made again. */
@@ -176,6 +177,7 @@ struct machine_work {
     struct snapshot *bases[WORK_ROOMS]; /* before their rounds; NULL: none */
     /* Of our own lease of that round; NULL: none. */
     struct machine_moments *own[WORK_ROOMS];
+    struct machine_moments *undo; /* a LOAD or APPLY puts these back; or NULL */
     uint32_t reading; /* a REPEAT reads this room; WORK_ROOMS: none.. */
     atomic_bool done; /* ..until then.. */
     atomic_bool stop; /* ..and it is to end now */
@@ -329,7 +331,7 @@ int machine_offer_take(struct machine *m,
 int machine_audit(struct machine *m, const struct job *job);
 /* machine/work.c: moments that are announced, leases that are made again. */
 /* The trainer made them. On its thread. */
-void machine_take_moments(void *self, struct offer *o);
+void machine_take_moments(void *self, struct offer *o, uint64_t steps);
 /* Bytes and proof of BUFFER_MOMENTS. */
 int machine_moments_fill(struct machine *m,
                          const struct segment *s,
@@ -338,6 +340,11 @@ int machine_moments_fill(struct machine *m,
 int machine_work_take(struct machine *m,
                       const struct segment *s,
                       const uint8_t *src);
+/* The moments with which our lease of that round began, if they are here, into
+ * the command, until the next one with such; round 0: none. */
+void machine_work_undo(struct machine *m,
+                       uint64_t round,
+                       struct trainer_command *c);
 int machine_repeat(struct machine *m,
                    const struct job *job,
                    const struct out *out);

@@ -476,6 +476,7 @@ static int load(struct machine *m, const struct job *job)
     if (what->from_seed && (rv = open_beginning(m)) != 0) {
         return rv;
     }
+    machine_work_undo(m, what->undo, &c);
     return machine_command(m, &c);
 }
 
@@ -500,6 +501,7 @@ static int apply(struct machine *m, const struct job *job)
         machine_spend_offer(m, job->apply.round);
     }
     machine_round_save(m, slot, job->apply.round);
+    machine_work_undo(m, job->apply.undo, &c);
     return machine_command(m, &c);
 }
 

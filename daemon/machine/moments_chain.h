@@ -3,7 +3,8 @@
  * A GPU that is lost takes the moments with it. The lease under way is begun
  * anew, so its contribution names none (`begun_anew` in READY); and if that
  * happened behind the contribution, those of the next lease are no moments with
- * which anything ended. Both may happen in one round.
+ * which anything ended. Both may happen in one round. Where a lease is undone
+ * its first moments come back, and all is as if nothing had been lost since.
  *
  * Pure, two bits.
  */
@@ -20,6 +21,12 @@ struct moments_chain {
 static inline void chain_break(struct moments_chain *c)
 {
     c->broken = true;
+}
+
+/* The moments are again those with which the lease under way began. */
+static inline void chain_mend(struct moments_chain *c)
+{
+    *c = (struct moments_chain){false, false};
 }
 
 /* A contribution is packed. True: its lease was begun anew. */

@@ -197,6 +197,7 @@ void trainer_trained(struct trainer *t, int rc)
     publisher_wait(t->publisher); /* APPLIED comes before TRAINED */
     if (rc == 0) {
         ev.rc = make_contribution(t, &ev.trained.blocks);
+        trainer_moments_end(&t->opt, &t->replica, &ev.trained.ends);
         log_read(t);
         t->beside = ev.rc == 0;
     }
@@ -320,6 +321,23 @@ static void repacked(struct trainer *t)
     }
 }
 
+/* The lease of that round is in no commit. `c` has the moments with which it
+ * began, if they are still here. */
+static void
+undo(struct trainer *t, const struct trainer_command *c, uint64_t of)
+{
+    if (of == 0) {
+        return;
+    }
+    t->training = false;
+    if (c->own == NULL ||
+        trainer_moments_set(&t->replica, c->own, c->moment_steps) != 0) {
+        chain_break(&t->chain);
+    } else {
+        chain_mend(&t->chain);
+    }
+}
+
 static int load_state(struct trainer *t,
                       const struct trainer_command *c,
                       struct report_state *report)
@@ -336,6 +354,9 @@ static int load_state(struct trainer *t,
     }
     if (rc == 0 && job->anew) {
         replica_forget_moments(r); /* they may be what ruined the model */
+    }
+    if (rc == 0) {
+        undo(t, c, job->undo);
     }
     if (job->rebase) {
         repacked(t);
@@ -394,6 +415,7 @@ static int apply(struct trainer *t,
     if (rc != 0) {
         return rc;
     }
+    undo(t, c, job->undo);
     if (job->share > 0 && !t->idle) {
         set_residual(t, job->round, c->error);
     } else if (job->share <= 0) {

@@ -70,7 +70,7 @@ struct trainer_command {
     const atomic_bool *stop;      /* REPEAT: it is to end now */
     const float *moments;         /* LOAD from_disk: (2, n) or NULL */
     /* REPEAT: (2, n) our own with that state, in bf16, or NULL; after so many
-     * steps. */
+     * steps. LOAD, APPLY with `undo`: those of that lease. */
     const uint8_t *own;
     uint64_t moment_steps;
     uint64_t inner_step, tokens; /* LOAD from_disk */
@@ -101,9 +101,10 @@ struct trainer_options {
      * elements. 0: it is not. */
     void (*take_offer)(void *self, struct offer *o);
     uint32_t offer_block;
-    /* Likewise the inner moments behind each snapshot, before its event:
-     * o->round is the next round. 0: they are not. */
-    void (*take_moments)(void *self, struct offer *o);
+    /* Likewise the inner moments, after so many steps of the optimizer: behind
+     * each snapshot, before its event, and behind each contribution. o->round
+     * is the round whose lease begins with them. 0: they are not. */
+    void (*take_moments)(void *self, struct offer *o, uint64_t steps);
     uint32_t moments_block;
     /* A training loop of its own makes the inner steps (trainer_loop.h);
      * borrowed for trainer_open(). NULL: this thread does. */

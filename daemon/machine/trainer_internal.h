@@ -8,6 +8,7 @@
 #include "daemon/machine/moments_chain.h"
 #include "daemon/machine/publisher.h"
 #include "daemon/machine/trainer.h"
+#include "daemon/machine/trainer_moments.h"
 #include "daemon/machine/trainer_repeat.h"
 #include "daemon/machine/trainer_text.h"
 

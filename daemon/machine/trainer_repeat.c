@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/jobs/answer.h"
+#include "daemon/machine/trainer_moments.h"
 #include "p2p/round/lease.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
@@ -30,22 +31,6 @@ static bool with_own(const struct trainer_repeat *r)
     return r->pass >= REPEAT_OWN_FIRST;
 }
 
-/* (2, n) in bf16. */
-static int
-set_moments(struct replica *ghost, const uint8_t *moments, uint64_t steps)
-{
-    float *x = malloc(2 * ghost->n * sizeof *x);
-    int rv = x == NULL
-                 ? LOCO_ENOMEM
-                 : codec_get(CODEC_BF16)->decode(x, moments, 2 * ghost->n);
-
-    if (rv == 0) {
-        replica_set_moments(ghost, x, x + ghost->n, steps);
-    }
-    free(x);
-    return rv;
-}
-
 /* At the beginning of the lease. */
 static int open_ghost(struct trainer_repeat *r)
 {
@@ -65,9 +50,9 @@ static int open_ghost(struct trainer_repeat *r)
              ? rv
              : replica_load(&r->ghost, job->round - 1, r->command.state, false);
     rv = rv != 0 ? rv
-                 : set_moments(&r->ghost, moments,
-                               with_own(r) ? r->command.moment_steps
-                                           : job->moment_steps);
+                 : trainer_moments_set(&r->ghost, moments,
+                                       with_own(r) ? r->command.moment_steps
+                                                   : job->moment_steps);
     if (rv != 0) {
         log_debug("train", "the lease of another member is not made again: %s",
                   errmsg[0] == '\0' ? loco_strerror(rv) : errmsg);

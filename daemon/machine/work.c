@@ -2,11 +2,12 @@
  * made again.
  *
  * With each state that it publishes the trainer names the inner moments that
- * the next lease begins with (publisher.c); they are kept for the round under
- * way and five more, 4 bytes a parameter each. Who audits another member
- * collects that one's moments and some blocks of what it sent in a room
- * (daemon/jobs/work_room.h), one for each lease that is looked into; a REPEAT
- * hands a room and the state before its round to the trainer
+ * the next lease begins with (publisher.c), and with each contribution those
+ * that its lease ended with (trainer_moments.h); they are kept for the round
+ * under way, the next one and five more, 4 bytes a parameter each. Who audits
+ * another member collects that one's moments and some blocks of what it sent in
+ * a room (daemon/jobs/work_room.h), one for each lease that is looked into; a
+ * REPEAT hands a room and the state before its round to the trainer
  * (trainer_repeat.h), and nothing in it changes until that is answered.
  */
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static void moments_drop(struct machine_moments *o)
 
 /* After a step back, or for a branch that counts from elsewhere, the same round
  * is announced anew. Without memory nobody can ask for them. */
-void machine_take_moments(void *self, struct offer *o)
+void machine_take_moments(void *self, struct offer *o, uint64_t steps)
 {
     struct machine *m = self;
     struct machine_moments **moments = m->work.moments;
@@ -39,6 +40,7 @@ void machine_take_moments(void *self, struct offer *o)
         return;
     }
     made->offer = *o;
+    made->steps = steps;
     made->refs = 1;
     *o = (struct offer){0};
     (void)pthread_mutex_lock(&m->mutex);
@@ -79,6 +81,23 @@ int machine_moments_fill(struct machine *m,
     rv = o == NULL ? LOCO_ENOENT : offer_fill(&o->offer, &cut, s, dst);
     (void)pthread_mutex_unlock(&m->mutex);
     return rv;
+}
+
+void machine_work_undo(struct machine *m,
+                       uint64_t round,
+                       struct trainer_command *c)
+{
+    struct machine_work *w = &m->work;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    moments_drop(w->undo);
+    w->undo = round == 0 ? NULL : moments_of(m, round);
+    if (w->undo != NULL) {
+        w->undo->refs++;
+        c->own = w->undo->offer.bytes;
+        c->moment_steps = w->undo->steps;
+    }
+    (void)pthread_mutex_unlock(&m->mutex);
 }
 
 /* ---- leases of others --------------------------------------------------- */
@@ -242,6 +261,8 @@ void machine_work_free(struct machine *m)
         moments_drop(m->work.moments[i]);
         m->work.moments[i] = NULL;
     }
+    moments_drop(m->work.undo);
+    m->work.undo = NULL;
 }
 
 unsigned machine_work_holds(const struct machine *m, const struct snapshot *s)

@@ -128,6 +128,7 @@ void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent)
     job->apply.buffer = buffer;
     job->apply.rebase = spent == SPENT_NOT;
     job->apply.share = job->apply.rebase ? 0.0 : own_share(n, plan);
+    job->apply.undo = spent == SPENT_PARTLY ? node_work_undo(n) : 0;
     node_held_begin(&n->held, buffer == BUFFER_RING ? &n->round.last.result
                                                     : &n->sync.expect);
     node_sync_busy(n, job->apply.rebase);
@@ -211,6 +212,9 @@ static void spend_contribution(struct node *n, uint64_t replaced)
     enum node_spent spent = n->held.target_spent;
     uint64_t in_it = spent == SPENT_WHOLLY ? n->round.mine.tokens : 0;
 
+    if (spent == SPENT_PARTLY && node_work_undo(n) != 0) {
+        node_training_end(n); /* another lease is to be trained */
+    }
     if (spent != SPENT_NOT) {
         node_training_drop(n, replaced > in_it ? replaced - in_it : 0);
         node_training_first(n, next_first_step(n, replaced));
@@ -279,6 +283,7 @@ static void rounds_trained(struct node *n, const struct local_event *e)
         return; /* made from a state that may be taken back; trained on later */
     }
     node_training_packed(n);
+    node_work_trained(n, &e->trained.ends);
     if (node_quorum_defer(n, e)) {
         return;
     }
@@ -288,6 +293,7 @@ static void rounds_trained(struct node *n, const struct local_event *e)
                                           .last_step = n->training.inner_step,
                                           .lease = n->text.under_way,
                                           .blocks = e->trained.blocks,
+                                          .ends = e->trained.ends,
                                           .begun_anew = e->trained.broken},
                      n->now, n->out);
 }

@@ -232,6 +232,10 @@ static void load(struct node *n, bool from_seed, bool from_disk)
         job->load.rebase = n->sync.rebase && !from_seed && !from_disk;
         job->load.share = n->held.loaded ? n->pairs.merge_share : 0;
         job->load.anew = n->judge.fetches;
+        job->load.undo = job->load.rebase || from_seed || from_disk ||
+                                 job->load.anew || !n->held.loaded
+                             ? 0
+                             : node_work_undo(n);
         n->sync.load_rebase = job->load.rebase;
         node_held_begin(&n->held, NULL);
         n->sync.phase = SYNC_LOAD;
@@ -332,6 +336,9 @@ void node_on_loaded(struct node *n, const struct local_event *e)
          * displacement that the state has just replaced. Work that reaches no
          * commit is counted, never dropped in silence. */
         node_forget_contribution(n);
+        if (node_work_undo(n) != 0) {
+            node_training_end(n);
+        }
         node_training_drop(n, e->loaded.tokens);
         node_training_restart(n, e->loaded.inner_step);
     }

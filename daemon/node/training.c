@@ -108,6 +108,11 @@ void node_training_at(struct node *n, uint64_t step)
     }
 }
 
+void node_training_end(struct node *n)
+{
+    n->training.active = false;
+}
+
 void node_training_drop(struct node *n, uint64_t tokens)
 {
     n->training.tokens_dropped += tokens;

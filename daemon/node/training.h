@@ -69,6 +69,10 @@ void node_training_restart(struct node *n, uint64_t step);
 /* It made steps up to this one. */
 void node_training_at(struct node *n, uint64_t step);
 
+/* The task under way is given up, and not answered: another one is to follow.
+ */
+void node_training_end(struct node *n);
+
 void node_training_drop(struct node *n, uint64_t tokens);
 void node_training_hang(struct node *n, bool hangs);
 /* The process slept, and the trainer with it. */

@@ -63,7 +63,7 @@ void node_work_committed(struct node *n)
 
     c->what.round = 0;
     if (!audits(n) || !n->round.in_plan || p->n_rollback > 0 ||
-        p->n_ranges > 0 || !hash32_eq(&p->base, &n->text.record.hash)) {
+        !hash32_eq(&p->base, &n->text.record.hash)) {
         return;
     }
     memset(c, 0, sizeof *c);
@@ -72,6 +72,7 @@ void node_work_committed(struct node *n)
     c->what.n = v->n_members;
     c->what.full = view_full(v);
     c->what.every = n->opt.audit_every;
+    c->inherits = p->n_ranges > 0;
     c->base = n->held.state_hash;
     c->elements = terms_elements(&n->terms, p->round);
     c->block = n->terms.block;
@@ -117,6 +118,27 @@ void node_work_stop(struct node *n)
 /* ---- moments --------------------------------------------------------------
  */
 
+/* Moments that others may ask for: a lease of that round begins with them. */
+static void own(struct node *n, uint64_t round, const struct hash32 *blocks)
+{
+    struct work_own *o = &n->work.own[round % WORK_OWN];
+
+    o->round = round;
+    blocks_offer(&n->opt.self, 0, blocks, &o->root);
+}
+
+uint64_t node_work_undo(const struct node *n)
+{
+    return audits(n) ? n->held.applied.round + 1 : 0;
+}
+
+void node_work_trained(struct node *n, const struct hash32 *ends)
+{
+    if (audits(n) && !hash32_is_zero(ends)) {
+        own(n, node_held_stand(&n->held)->round + 2, ends);
+    }
+}
+
 void node_work_announce(struct node *n,
                         const struct report_state *state,
                         bool goes_on)
@@ -129,13 +151,12 @@ void node_work_announce(struct node *n,
     if (!audits(n)) {
         return;
     }
-    *o = (struct work_own){.round = round};
     if (goes_on || state->broken || hash32_is_zero(&state->moments)) {
         round_moments(&n->round, NULL, NULL);
         return;
     }
-    blocks_offer(&n->opt.self, round, &state->moments, &o->root);
-    m = (struct moments){o->root, state->moment_steps};
+    own(n, round, &state->moments);
+    m = (struct moments){.root = o->root, .steps = state->moment_steps};
     hash = node_state_hash(&state->params_hash, &state->momentum_hash);
     round_moments(&n->round, &m, &hash);
 }

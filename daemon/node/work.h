@@ -56,6 +56,13 @@ void node_work_applied(struct node *n);
 /* The state in place is another one, or the view is left. */
 void node_work_stop(struct node *n);
 
+/* Work that is in no commit is undone: the round of its lease, as JOB_APPLY and
+ * JOB_LOAD have it; 0: of no audits. */
+uint64_t node_work_undo(const struct node *n);
+
+/* A lease is trained, and ended with these moments. */
+void node_work_trained(struct node *n, const struct hash32 *ends);
+
 /* A state is in place, and with it the moments that the next lease begins with.
  * `goes_on`: it began before that state. */
 struct report_state;

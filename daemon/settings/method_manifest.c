@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/settings/defences.h"
 #include "p2p/core.h"
 #include "p2p/pipeline/route.h"
 #include "proto/base/err.h"
@@ -154,6 +155,23 @@ int rules_check(const struct method *m,
     return 0;
 }
 
+/* The one place where a run's wish for audits of work meets what they need. No
+ * manifest of this version has that word (manifest_schema.c). */
+static int
+check_work(const struct method *m, const struct manifest *f, char *errmsg)
+{
+    const struct defence_lack *lack =
+        text_is(f->sync.audit, "work")
+            ? defence_lack(DEFENCE_AUDIT_OF_WORK, m, f)
+            : NULL;
+
+    return lack == NULL ? 0
+                        : errmsg_invalid(errmsg,
+                                         "this run cannot have audits of work: "
+                                         "%s; nearest that can: %s",
+                                         lack->reason, lack->nearest);
+}
+
 int method_from_manifest(struct method *to,
                          const struct manifest *f,
                          enum conflict_scope most,
@@ -161,5 +179,6 @@ int method_from_manifest(struct method *to,
 {
     int rv = resolve(to, &f->sync, errmsg);
 
-    return rv != 0 ? rv : rules_check(to, f, most, errmsg);
+    rv = rv != 0 ? rv : rules_check(to, f, most, errmsg);
+    return rv != 0 || most < SCOPE_RUN ? rv : check_work(to, f, errmsg);
 }

@@ -12,12 +12,18 @@
  *                the same ones and some have to come back
  *   7  WITHHELD  the same, and the victim keeps its READYs from the others
  *   8  IDLE      the same, and the first member of the view trains nothing
+ *   9  GAPS      nobody lies; the victim misses every second commit, as its
+ *                READY comes to nobody or a step takes long, by turns
+ *  10  FORGE     READYs of the victim for every second round come to nobody;
+ *                its other leases begin with moments of its own choice
  *
  * W: nobody honest is ever convicted, nor found silent by most. A liar that
  * more than half of the others convicted is in no view of theirs. One that
- * announces nothing is in a third of the rounds at most. Somebody made leases
- * again. Where all leave rounds out, somebody came back; and rounds are made as
- * ever (E).
+ * announces nothing is in a third of the rounds at most, and one whose moments
+ * lead nowhere in a fifth, as it is heard in every second one alone; an honest
+ * one that misses every second one is in a quarter at least. Somebody made
+ * leases again. Where all leave rounds out, somebody came back; and rounds are
+ * made as ever (E).
  *
  * Figures: commits with the liar after its first lie (work_with), and with how
  * many of the others convict it at the end (work_holders).
@@ -31,6 +37,7 @@
 #define LOOK_MS  100
 #define TO_LEAVE 4  /* rounds */
 #define LEAST    40 /* rounds that are needed to judge */
+#define HANG_MS  8000
 
 enum kind {
     KIND_LIE = 1,
@@ -41,13 +48,35 @@ enum kind {
     KIND_ALL,
     KIND_WITHHELD,
     KIND_IDLE,
-    KIND_COUNT = KIND_IDLE
+    KIND_GAPS,
+    KIND_FORGE,
+    KIND_COUNT = KIND_FORGE
 };
 
 static bool lies(const struct sim *s)
 {
     return s->work.kind == KIND_LIE || s->work.kind == KIND_MUTE ||
            s->work.kind == KIND_BOTH;
+}
+
+/* The victim is to be in few rounds. */
+static bool hides(const struct sim *s)
+{
+    return s->work.kind == KIND_MUTE || s->work.kind == KIND_FORGE;
+}
+
+/* Each leaves out rounds to make leases again. */
+static bool all_audit(const struct sim *s)
+{
+    return s->work.kind >= KIND_ALL && s->work.kind <= KIND_IDLE;
+}
+
+/* A READY of the victim for that round comes to nobody. */
+static bool is_lost(const struct sim *s, uint64_t round)
+{
+    return s->work.kind == KIND_WITHHELD ||
+           (s->work.kind == KIND_GAPS && round % 4 == 1) ||
+           (s->work.kind == KIND_FORGE && round % 2 == 1);
 }
 
 static bool is_friend(const struct sim *s, uint32_t q)
@@ -63,7 +92,7 @@ static const struct node_work *work_of(const struct sim *s, uint32_t q)
 
 uint32_t sim_work_every(const struct sim *s)
 {
-    return s->work.kind >= KIND_ALL ? 1 : 0;
+    return all_audit(s) ? 1 : 0;
 }
 
 /* A READY of the victim is of no attempt. */
@@ -80,9 +109,9 @@ static uint32_t withhold(void *self,
     int n;
 
     (void)to;
-    if (s->work.kind != KIND_WITHHELD || !s->work.begun ||
-        message != MESSAGE_READY || from != s->victim ||
-        msg_decode(&ready_schema, bytes, len, &m) != 0) {
+    if (!s->work.begun || message != MESSAGE_READY || from != s->victim ||
+        msg_decode(&ready_schema, bytes, len, &m) != 0 ||
+        !is_lost(s, m.body.round)) {
         return len;
     }
     m.body.epoch = ~m.body.epoch;
@@ -133,6 +162,9 @@ static void look_call(void *data, uint64_t arg)
         s->work.round = c->round;
         s->work.n_rounds++;
         s->work.n_with += in;
+        if (s->work.kind == KIND_GAPS && c->round % 4 == 2) {
+            local_hang(s->local, s->victim, HANG_MS);
+        }
         if (s->work.known_round == 0 && 2 * n_holders(s) > s->n - 1) {
             s->work.known_round = c->round;
         }
@@ -149,6 +181,7 @@ static void turn_call(void *data, uint64_t arg)
     local_lie(s->local, s->victim, lies(s));
     local_mute(s->local, s->victim, s->work.kind == KIND_MUTE);
     local_idle(s->local, s->victim, s->work.kind == KIND_IDLE);
+    local_forge(s->local, s->victim, s->work.kind == KIND_FORGE);
     s->work.begun = true;
     for (uint32_t q = 0; q < s->n; q++) {
         local_accuse(s->local, q, is_friend(s, q));
@@ -166,7 +199,7 @@ void options_work(struct sim *s)
     if (s->work.kind == 0) {
         s->work.kind = 1 + (uint32_t)(s->opt.seed % KIND_COUNT);
     }
-    if (s->work.kind >= KIND_ALL) {
+    if (all_audit(s)) {
         s->local_opt.step_ms = 500; /* what all drew comes in time for all */
     }
 }
@@ -188,7 +221,7 @@ void setup_work(struct sim *s)
 
 static void check_peer(struct sim *s, uint32_t q, const struct node_work *w)
 {
-    bool liar = lies(s) && q == s->victim;
+    bool liar = (lies(s) || hides(s)) && q == s->victim;
 
     if (w->n_convicted > 0 &&
         (!lies(s) || world_find(s->world, &w->convicted) != s->victim)) {
@@ -220,12 +253,18 @@ void check_work(struct sim *s)
     if (s->work.on && s->rounds >= 100 && s->work.read == 0) {
         check_fail(s->check, "W: nobody made a lease again");
     }
-    if (s->work.kind >= KIND_ALL && s->rounds >= 100 && s->work.back == 0) {
+    if (all_audit(s) && s->rounds >= 100 && s->work.back == 0) {
         check_fail(s->check, "W: nobody came back");
     }
-    if (s->work.kind == KIND_MUTE && s->work.n_rounds >= LEAST &&
-        3 * s->work.n_with > s->work.n_rounds) {
-        check_fail(s->check, "W: who announces nothing is in %u of %u rounds",
+    if (s->work.kind == KIND_GAPS && s->work.n_rounds >= LEAST &&
+        4 * s->work.n_with < s->work.n_rounds) {
+        check_fail(s->check, "W: who misses some rounds is in %u of %u",
+                   s->work.n_with, s->work.n_rounds);
+    }
+    if (hides(s) && s->work.n_rounds >= LEAST &&
+        (s->work.kind == KIND_FORGE ? 5 : 3) * s->work.n_with >
+            s->work.n_rounds) {
+        check_fail(s->check, "W: whose moments lead nowhere is in %u of %u",
                    s->work.n_with, s->work.n_rounds);
     }
 }

@@ -477,6 +477,7 @@ static bool has_our_moments(const struct round *r, const struct plan_member *m)
     return m->n_moments == own->n_moments &&
            (m->n_moments == 0 ||
             (m->moments[0].steps == own->moments[0].steps &&
+             hash32_eq(&m->moments[0].ends, &own->moments[0].ends) &&
              hash32_eq(&m->moments[0].root, &own->moments[0].root)));
 }
 

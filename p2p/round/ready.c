@@ -58,9 +58,13 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     /* Work that stays open while the state changes began before it. */
     r->mine.n_moments = r->terms.audits_work && r->mine.tokens > 0 &&
                         r->has_moments && !r->begun_anew &&
+                        !hash32_is_zero(&r->ends) &&
                         hash32_eq(&r->moments_state, &r->state);
-    r->mine.moments[0] =
-        r->mine.n_moments > 0 ? r->moments : (struct moments){0};
+    r->mine.moments[0] = (struct moments){0};
+    if (r->mine.n_moments > 0) {
+        r->mine.moments[0] = r->moments;
+        blocks_offer(&r->opt.self, 0, &r->ends, &r->mine.moments[0].ends);
+    }
     if (r->mine.tokens > 0) {
         probation_worked(&r->ballot->probation, &r->opt.self, r->round);
     }

@@ -253,6 +253,7 @@ void round_contribute(struct round *r,
     r->mine.last_step = work->last_step;
     r->mine.lease = work->lease;
     r->blocks = work->blocks;
+    r->ends = work->ends;
     r->begun_anew = work->begun_anew;
     r->mine.n_rollback = work->asks_rollback;
     r->mine.rollback[0] = work->rollback;

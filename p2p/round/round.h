@@ -129,6 +129,7 @@ struct round {
     bool contributed;
     struct ready_body mine;
     struct hash32 blocks; /* of what is contributed, as in round_work */
+    struct hash32 ends;   /* the same */
     bool begun_anew;      /* as round_work has it */
     bool has_moments;     /* with which a lease from that state begins */
     struct moments moments;
@@ -212,6 +213,7 @@ struct round_work {
     uint64_t tokens, first_step, last_step;
     uint64_t lease;       /* as in READY */
     struct hash32 blocks; /* in a run with audits: the root of its blocks */
+    struct hash32 ends;   /* of work: of the moments that it ended with */
     bool begun_anew;      /* not made from the moments of its state */
     /* No work, but the wish to have the state after round rollback.round again
      * (rollback.h). */

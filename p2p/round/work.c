@@ -64,8 +64,8 @@ static uint32_t look_again(struct work *w)
     return 0;
 }
 
-/* Of the commit before the newest: what the maker's next lease began with is in
- * the newest. */
+/* Of the commit before the newest: the maker may hold a commit later than we,
+ * and has that one. */
 static void draw(struct work *w, uint64_t secret)
 {
     const struct repeat_commit *c = &w->commit[1].what;
@@ -227,7 +227,7 @@ void work_stop(struct work *w, struct out *out)
     }
     w->n_commits = 0;
     memset(w->drawn, 0, sizeof w->drawn);
-    w->n_silent = w->n_words = w->n_known = w->n_looks = 0;
+    w->n_silent = w->n_words = w->n_known = w->n_looks = w->n_chains = 0;
     w->repeat.n_commits = 0;
     memset(w->repeat.cases, 0, sizeof w->repeat.cases);
 }
@@ -242,20 +242,6 @@ static struct work_task *free_task(struct work *w)
     return NULL;
 }
 
-/* The moments with which the maker's next lease began, if that goes on where
- * this one ended. */
-static struct hash32 after(const struct work *w, uint32_t at, uint32_t maker)
-{
-    const struct work_commit *next = &w->commit[at - 1];
-    uint32_t i = work_place(&next->what, &w->commit[at].what.member[maker]);
-    struct hash32 none = {{0}};
-
-    return i < next->what.n && (next->what.lease >> i & 1) &&
-                   next->maker[i].again && next->maker[i].moment_steps > 0
-               ? next->maker[i].moments
-               : none;
-}
-
 static void begin(struct work *w,
                   struct work_task *t,
                   uint32_t at,
@@ -265,7 +251,6 @@ static void begin(struct work *w,
     t->about = w->commit[at];
     t->maker = maker;
     t->is_case = is_case;
-    t->after = after(w, at, maker);
     work_fetch_begin(w, t);
 }
 

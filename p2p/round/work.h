@@ -6,28 +6,31 @@
  * commit a member draws, by a number that nobody else knows, whether it audits
  * a contribution to the commit *before* it, and of which *maker* (repeat.h: one
  * round in REPEAT_EVERY). It fetches from the maker the moments of that lease,
- * some blocks of what the maker sent, and some of the moments that its next
- * lease began with; all three were in a commit before anybody could ask. Then
- * it makes the lease again (JOB_REPEAT), and leaves out one round of its own
- * for that. Where the work is bad it says so (VERDICT). That opens a *case*:
- * each full member does the same and says what it read, and of whom more than
- * half say that the work is bad, is convicted.
+ * some blocks of what the maker sent, and some of the moments that the lease
+ * ended with; all three were in a commit before anybody could ask. Then it
+ * makes the lease again (JOB_REPEAT), and leaves out one round of its own for
+ * that. Where the work is bad it says so (VERDICT). That opens a *case*: each
+ * full member does the same and says what it read, and of whom more than half
+ * say that the work is bad, is convicted.
  *
  * *A chain of moments.* A maker could announce any moments that lead to
- * whatever it sent. So those of the next lease must be those with which the
- * repeat ended (repeat.h, `after`), where the maker worked for both commits
- * without a break: the same seat in the view, and as many steps of its
- * optimizer as the lease had, or none. And they must be plausible beside the
- * auditor's own (`stretch`).
+ * whatever it sent. So it announces those that its lease ended with, too: the
+ * repeat must come to them (repeat.h, `after`), and its next lease must begin
+ * with them, by their hash, however many rounds are between the two. Work that
+ * missed a commit is undone by its maker, moments and all, so that this is no
+ * exception. A lease may also begin where the one before began (a member that
+ * slept does not know that its last work was taken), or anew, with moments of
+ * no step. And moments must be plausible beside the auditor's own (`stretch`).
  *
- * *Silence.* Who works for two commits in a row, and for the second one of no
+ * *Silence.* Who worked before in the same seat of the view, and works of no
  * lease that can be made again, is named in READY (silence.h), whatever text it
  * says that it has: who can read nothing of its lease makes no step. So is who
  * does not serve what it announced, and who was read as bad: a liar that serves
  * some members and not others is either convicted or in no plan. Once in
- * WORK_EXCUSE rounds it is excused: a GPU may be lost. Who missed a commit may
- * have begun its lease before it, and is not asked. Where more than half of all
- * are so, it is no maker's doing: all train anew where a state is taken back.
+ * WORK_EXCUSE rounds it is excused: a GPU may be lost. Whoever did not see each
+ * commit since a member worked last asks nothing of that one. Where more than
+ * half of all are so, it is no maker's doing: all train anew where a state is
+ * taken back.
  *
  * *Room.* Each case that is looked into has a room, and so has one lease that
  * was drawn: else anybody could end audits by accusing somebody, and two
@@ -44,8 +47,7 @@
  * more. A maker may hold a commit later than its auditor: what it refuses is
  * asked for again, AGAIN_MAX times, later each time.
  *
- * What it does not see: repeat.h, who misses every second commit, and more:
- * STRANGERS.md, section 5.
+ * What it does not see: repeat.h, and more: STRANGERS.md, section 5.
  *
  * Pure. WORK_ROOMS leases at a time, one of them is made again. WORK_COMMITS
  * commits.
@@ -82,17 +84,27 @@ struct work_maker {
     bool owes;             /* ..so of a lease, as the ledger is known here */
     struct hash32 offer;   /* of its contribution (proto/blocks.h) */
     struct hash32 moments; /* that its lease began with; zeros: not said */
-    uint64_t moment_steps; /* of its optimizer then */
+    struct hash32 ends;    /* and ended with */
+    uint64_t moment_steps; /* of its optimizer when it began */
     uint32_t steps;        /* that it trained.. */
     struct lease lease;    /* ..of these positions */
-    bool again; /* it worked for the commit before, without a break since */
+    bool again; /* it worked before in this seat, and its chain is known */
+};
+
+/* Where the moments of a member are, as of its last lease in a commit. */
+struct work_chain {
+    struct peer_id id;
+    uint64_t joined;            /* its seat */
+    struct hash32 began, ended; /* zeros: it named none */
+    uint64_t began_steps, ended_steps;
 };
 
 struct work_commit {
     struct repeat_commit what; /* lease: of what can be made again */
-    struct hash32 base;        /* the state that the leases began from */
-    uint64_t elements;         /* of a contribution; of moments twice as many */
-    uint32_t block;            /* that both are cut at */
+    bool inherits;      /* parts were made before: it is of no use to audits */
+    struct hash32 base; /* the state that the leases began from */
+    uint64_t elements;  /* of a contribution; of moments twice as many */
+    uint32_t block;     /* that both are cut at */
     struct work_maker maker[VIEW_MEMBERS_MAX]; /* as what.member */
 };
 
@@ -109,7 +121,6 @@ struct work_task {
     bool is_case;             /* others asked for it */
     struct work_commit about; /* unless idle */
     uint32_t maker;           /* place in it */
-    struct hash32 after;      /* moments of its next lease; zeros: no chain */
     uint64_t sent_at[WORK_DRAWS], after_at[WORK_DRAWS]; /* elements */
     uint32_t n_pieces, next;
     uint32_t n_busy;       /* so often our own room was in use.. */
@@ -135,6 +146,8 @@ struct work {
     uint32_t n_commits;
     struct work_commit commit[WORK_COMMITS]; /* the newest first */
     uint64_t draw;                           /* state of the generator */
+    uint32_t n_chains;
+    struct work_chain chain[VIEW_MEMBERS_MAX]; /* of members of commit[0] */
     /* Whose lease of commit i is to be audited, its place + 1; 0: nobody's. */
     uint32_t drawn[WORK_COMMITS];
     struct verdict_body known[WORK_KNOWN]; /* what we read: a case may follow */

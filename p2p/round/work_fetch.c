@@ -92,8 +92,7 @@ static void draw_blocks(struct work *w, struct work_task *t)
 void work_fetch_begin(struct work *w, struct work_task *t)
 {
     draw_blocks(w, t);
-    t->n_pieces =
-        n_parts(t) + WORK_DRAWS + (hash32_is_zero(&t->after) ? 0 : WORK_DRAWS);
+    t->n_pieces = n_parts(t) + 2 * WORK_DRAWS;
     t->next = t->n_again = t->n_busy = 0;
     t->again = false;
     t->phase = WORK_FETCHING;
@@ -210,7 +209,7 @@ piece(const struct work *w, const struct work_task *t, uint32_t i)
         s.lane = (uint8_t)(i - n_parts(t) - WORK_DRAWS);
         s.index++;
         s.offset = t->after_at[s.lane];
-        s.offer = t->after;
+        s.offer = m->ends;
         most = block;
     }
     s.lanes = s.op == SEGMENT_LANE ? WORK_DRAWS : 0;

@@ -39,10 +39,12 @@ bool work_describe(struct work_maker *m,
     m->steps = steps <= most ? (uint32_t)steps : 0;
     if (p->n_moments > 0) {
         m->moments = p->moments[0].root;
+        m->ends = p->moments[0].ends;
         m->moment_steps = p->moments[0].steps;
     }
     return m->owes && m->steps > 0 && lease_count(&m->lease) >= m->steps &&
-           is_front(m, p->lease) && !hash32_is_zero(&m->moments);
+           is_front(m, p->lease) && !hash32_is_zero(&m->moments) &&
+           !hash32_is_zero(&m->ends);
 }
 
 /* ---- who is silent ------------------------------------------------------- */
@@ -78,30 +80,29 @@ static bool excuse(struct work *w, const struct peer_id *id, uint64_t round)
 
 /* ---- commits ------------------------------------------------------------- */
 
-/* The maker's part of the commit before; NULL: it had none, or there was a
- * break since. */
-static const struct work_maker *
-before(const struct work *w, const struct work_commit *c, uint32_t i)
+/* Where that seat's moments are; NULL: it did not work yet. */
+static const struct work_chain *
+chain_of(const struct work *w, const struct work_commit *c, uint32_t i)
 {
-    const struct work_commit *old = &w->commit[0];
-    uint32_t k;
-
-    if (w->n_commits == 0 || old->what.round + 1 != c->what.round) {
-        return NULL;
+    for (uint32_t k = 0; k < w->n_chains; k++) {
+        if (id_eq(&w->chain[k].id, &c->what.member[i]) &&
+            w->chain[k].joined == c->maker[i].joined) {
+            return &w->chain[k];
+        }
     }
-    k = work_place(&old->what, &c->what.member[i]);
-    return k < old->what.n && old->maker[k].works &&
-                   old->maker[k].joined == c->maker[i].joined
-               ? &old->maker[k]
-               : NULL;
+    return NULL;
 }
 
-/* As many steps of its optimizer as the lease before had, if that is known; or
- * it began anew. */
-static bool goes_on(const struct work_maker *m, const struct work_maker *old)
+/* Where its last lease ended, or began: it may have slept, and not know that
+ * this was taken. Or it began anew. Whose moments are not known may begin with
+ * any. */
+static bool goes_on(const struct work_maker *m, const struct work_chain *old)
 {
-    return hash32_is_zero(&old->moments) || m->moment_steps == 0 ||
-           m->moment_steps == old->moment_steps + old->steps;
+    return hash32_is_zero(&old->ended) || m->moment_steps == 0 ||
+           (m->moment_steps == old->ended_steps &&
+            hash32_eq(&m->moments, &old->ended)) ||
+           (m->moment_steps == old->began_steps &&
+            hash32_eq(&m->moments, &old->began));
 }
 
 /* Whether it needs an excuse: its lease cannot be made again. */
@@ -116,7 +117,7 @@ static uint32_t follow_work(const struct work *w, struct work_commit *c)
     uint32_t n_loose = 0;
 
     for (uint32_t i = 0; i < c->what.n; i++) {
-        const struct work_maker *old = before(w, c, i);
+        const struct work_chain *old = chain_of(w, c, i);
         struct work_maker *m = &c->maker[i];
 
         m->again = m->works && old != NULL;
@@ -128,18 +129,58 @@ static uint32_t follow_work(const struct work *w, struct work_commit *c)
     return n_loose;
 }
 
-void work_fill_in(struct work *w, struct work_commit *c)
+/* Who left the view out of turn comes back as somebody else. */
+static void follow_chains(struct work *w, const struct work_commit *c)
+{
+    struct work_chain next[VIEW_MEMBERS_MAX];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->what.n; i++) {
+        const struct work_chain *old = chain_of(w, c, i);
+        const struct work_maker *m = &c->maker[i];
+
+        if (m->works) {
+            next[n++] =
+                (struct work_chain){.id = c->what.member[i],
+                                    .joined = m->joined,
+                                    .began = m->moments,
+                                    .ended = m->ends,
+                                    .began_steps = m->moment_steps,
+                                    .ended_steps = m->moment_steps + m->steps};
+        } else if (old != NULL) {
+            next[n++] = *old;
+        }
+    }
+    memcpy(w->chain, next, n * sizeof next[0]);
+    w->n_chains = n;
+}
+
+/* Who cannot be made again, and has no excuse. */
+static void name_loose(struct work *w, const struct work_commit *c)
 {
     const uint32_t self = work_place(&c->what, &w->self);
-    const uint32_t n_full = (uint32_t)__builtin_popcountll(c->what.full);
 
-    if (2 * follow_work(w, c) > n_full) {
-        return; /* a state was taken back, or the like: nobody is to blame */
-    }
     for (uint32_t i = 0; i < c->what.n; i++) {
         if (i != self && is_loose(c, i) &&
             !excuse(w, &c->what.member[i], c->what.round)) {
             work_name_silent(w, &c->what.member[i]);
         }
+    }
+}
+
+void work_fill_in(struct work *w, struct work_commit *c)
+{
+    const uint32_t n_full = (uint32_t)__builtin_popcountll(c->what.full);
+
+    if (w->n_commits == 0 || w->commit[0].what.round + 1 != c->what.round) {
+        w->n_chains = 0; /* who knows what they contributed meanwhile? */
+    }
+    if (2 * follow_work(w, c) <= n_full) { /* else a state was taken back, or
+                                              the like: nobody is to blame */
+        name_loose(w, c);
+    }
+    follow_chains(w, c);
+    if (c->inherits) {
+        c->what.lease = 0;
     }
 }

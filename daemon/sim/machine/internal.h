@@ -71,7 +71,7 @@ struct local_micro {
 };
 
 #define LOCAL_SUM_MAX 1024
-#define LOCAL_MOMENTS (1 + OFFERS_PAST_MAX) /* rounds */
+#define LOCAL_MOMENTS (2 + OFFERS_PAST_MAX) /* rounds */
 #define LOCAL_LIED    32 /* rounds of which it is known who lied */
 
 struct machine {
@@ -89,7 +89,7 @@ struct machine {
      * it. */
     float *residual, *error;
     bool poisoned, spoiled, ruins, misjudges, missums, lies, accuses, mute,
-        idle;
+        idle, forges;
     struct wire_slots wire; /* of attempts; applied ones go to `reduced` */
     struct reduce reduce;
     struct offers offers; /* of runs with audits */
@@ -107,6 +107,11 @@ struct machine {
     uint32_t url_tries, url_busy;         /* DOWNLOADs ended, under way */
     uint64_t shard_segs, shard_segs_both; /* local_shard_segments() */
     uint64_t inner_step, base_step, round;
+    uint64_t moments_at;   /* of the optimizer: all that they come from.. */
+    uint64_t moment_steps; /* ..after so many steps.. */
+    struct {
+        uint64_t round, at, steps;
+    } begin;            /* ..and when the lease of that round began */
     uint32_t trainer;   /* that theta is of */
     struct lease lease; /* that the steps after base_step read; none: empty */
     bool packed; /* a contribution is open: the steps up to packed_step */
@@ -204,8 +209,13 @@ void local_work_stop(struct machine *m, const struct job_repeat *job);
 /* sim/machine/work.c */
 /* Whether the contribution that is packed now is a lie. */
 void local_note_lie(struct local *l, uint32_t peer);
-/* Moments of the state in place. */
+/* Moments of the state in place; of the lease that is trained now. */
 void local_moments(struct local *l, uint32_t peer, struct report_state *report);
+void local_moments_end(struct local *l, uint32_t peer, struct hash32 *ends);
+/* After an inner step. */
+void local_moments_step(struct machine *m);
+/* The lease of that round is undone, as job_apply.undo says. */
+void local_undo(struct machine *m, uint64_t round, struct report_state *report);
 int local_moments_fill(const struct local *l,
                        const struct machine *m,
                        const struct segment *s,

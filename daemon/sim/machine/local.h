@@ -179,6 +179,8 @@ void local_accuse(struct local *l, uint32_t peer, bool on);
 void local_mute(struct local *l, uint32_t peer, bool on);
 /* It trains nothing, and offers that; or trains again. */
 void local_idle(struct local *l, uint32_t peer, bool on);
+/* Its leases of even rounds begin with any moments, which it announces. */
+void local_forge(struct local *l, uint32_t peer, bool on);
 
 /* Each sum that this machine makes, or missum_percent of them, is wrong in one
  * bit; or is right again. */

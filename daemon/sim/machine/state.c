@@ -70,7 +70,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .stop_rounds = o->stop_rounds,
         .eval_every = o->eval_every,
         .rollback_microbits = o->rollback_microbits,
-        .single_round = o->single_round,
+        .single_round = o->single_round || o->audits > 1,
         .quorum = o->quorum != 0,
         .lease_quota = is_leased(o) ? o->period : 0,
         .n_turns = o->fragments > 1 ? o->fragments : 0,
@@ -265,6 +265,7 @@ int local_load(struct local *l,
     } else {
         set_residual(l, m, 0, l->opt.n_params, NULL);
         begin_at(m, m->inner_step);
+        local_undo(m, job->undo, report);
     }
     local_state_keep(l, m, job->round);
     local_hash_anchor(l, m, report);
@@ -375,6 +376,7 @@ int local_apply(struct local *l,
     }
     r->complete = true;
     take_in(l, peer, job, first, n);
+    local_undo(m, job->undo, report);
     local_state_keep(l, m, job->round);
     local_hash_anchor(l, m, report);
     note.bytes = r->bytes;

@@ -100,6 +100,7 @@ static void pack(struct local *l, uint32_t peer)
     e.rc = fill(l, peer);
     local_note_lie(l, peer);
     e.rc = e.rc == 0 ? local_announce(l, m, &e.trained.blocks) : e.rc;
+    local_moments_end(l, peer, &e.trained.ends);
     local_tell(l, peer, &e);
     m->beside_left = l->opt.overlap;
     if (m->beside_left > 0) {
@@ -141,6 +142,7 @@ void local_step_once(struct local *l, uint32_t peer)
         m->theta[i] += 0.01f * (rng_float(&rng) - 0.5f);
     }
     m->inner_step++;
+    local_moments_step(m);
     m->tokens += l->opt.tokens_per_step;
 }
 

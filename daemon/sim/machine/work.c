@@ -2,10 +2,10 @@
  * daemon/machine/work.c.
  *
  * The fake machine has no moments, and what it learns cannot be made again. So
- * moments are any numbers, and a reading is drawn: that of a lie where the
- * maker lied (local_lie()), else one as honest machines of different kinds have
- * it (p2p/round/STRANGERS.md, section 5). In one round of WILD training is wild
- * for all, and honest machines part.
+ * moments are any numbers, that follow from the steps made, and a reading is
+ * drawn: that of a lie where the maker lied (local_lie()), else one as honest
+ * machines of different kinds have it (p2p/round/STRANGERS.md, section 5). In
+ * one round of WILD training is wild for all, and honest machines part.
  */
 #include "daemon/sim/machine/internal.h"
 
@@ -38,6 +38,11 @@ void local_idle(struct local *l, uint32_t peer, bool on)
     l->machines[peer].idle = on;
 }
 
+void local_forge(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].forges = on;
+}
+
 void local_note_lie(struct local *l, uint32_t peer)
 {
     uint64_t round = l->machines[peer].round + 1;
@@ -49,30 +54,74 @@ void local_note_lie(struct local *l, uint32_t peer)
 /* ---- moments --------------------------------------------------------------
  */
 
-void local_moments(struct local *l, uint32_t peer, struct report_state *report)
+/* Those that the machine has now are kept as those of a lease of that round. */
+static void
+keep(struct local *l, struct machine *m, uint64_t round, struct hash32 *blocks)
 {
-    struct machine *m = &l->machines[peer];
     const struct offer_cut cut = {codec_get(CODEC_BF16), m->terms->block,
                                   2 * (uint64_t)l->opt.n_params};
-    uint64_t words[] = {l->opt.seed, peer, m->life, m->round};
-    uint64_t rng = rng_mix(words, 4);
-    struct offer *o = &m->moments[(m->round + 1) % LOCAL_MOMENTS];
-    float *x;
+    uint64_t rng = m->moments_at;
+    struct offer *o = &m->moments[round % LOCAL_MOMENTS];
+    float *x = world_alloc(cut.elements * sizeof *x);
 
-    if (!m->terms->audits_work || m->mute) {
-        return; /* as if it had none */
-    }
-    x = world_alloc(cut.elements * sizeof *x);
     for (uint64_t i = 0; i < cut.elements; i++) {
         x[i] = rng_float(&rng);
     }
     offer_free(o);
     if (offer_make(o, &cut, x) == 0) {
-        o->round = m->round + 1;
-        report->moments = *offer_root(o);
-        report->moment_steps = m->inner_step;
+        o->round = round;
+        *blocks = *offer_root(o);
     }
     free(x);
+}
+
+void local_moments(struct local *l, uint32_t peer, struct report_state *report)
+{
+    struct machine *m = &l->machines[peer];
+    uint64_t words[] = {l->opt.seed, peer, m->life, m->round};
+
+    if (!m->terms->audits_work || m->mute || report->broken) {
+        return; /* as if it had none */
+    }
+    if ((m->forges && m->round % 2 == 1) ||
+        m->moments_at == 0) { /* it begins */
+        m->moments_at = rng_mix(words, 4);
+    }
+    m->begin.round = m->round + 1;
+    m->begin.at = m->moments_at;
+    m->begin.steps = report->moment_steps = m->moment_steps;
+    keep(l, m, m->round + 1, &report->moments);
+}
+
+void local_moments_end(struct local *l, uint32_t peer, struct hash32 *ends)
+{
+    struct machine *m = &l->machines[peer];
+
+    if (m->terms->audits_work && !m->mute) {
+        keep(l, m, m->round + 2, ends);
+    }
+}
+
+void local_moments_step(struct machine *m)
+{
+    uint64_t words[] = {m->moments_at, m->inner_step};
+
+    m->moments_at = rng_mix(words, 2);
+    m->moment_steps++;
+}
+
+void local_undo(struct machine *m, uint64_t round, struct report_state *report)
+{
+    if (round == 0) {
+        return;
+    }
+    m->train_gen++;
+    m->training = false;
+    report->broken = m->begin.round != round;
+    if (!report->broken) {
+        m->moments_at = m->begin.at;
+        m->moment_steps = m->begin.steps;
+    }
 }
 
 int local_moments_fill(const struct local *l,

@@ -196,6 +196,26 @@ static void a_norm_clip_is_for_differences_of_all(void **state)
     says(f, "set sync.norm_clip=0");
 }
 
+/* No manifest file can say so yet; who reads one that does is told. */
+static void audits_of_work_are_refused_where_they_cannot_be(void **state)
+{
+    struct manifest *f = of("favg-keep");
+
+    (void)state;
+    SET(f, sync.topology, "butterfly");
+    SET(f, sync.audit, "work");
+    assert_int_equal(check(f, NULL), 0);
+    SET(f, sync.wire, "e3m0");
+    assert_int_equal(check(f, NULL), 0);
+    SET(f, sync.wire, "int2");
+    says(f, "two bits an element leave too little of honest work");
+    SET(f, sync.audit, "sums");
+    assert_int_equal(check(f, NULL), 0);
+    assert_int_not_equal(doc_set(manifest_schema(), f, "sync.audit", "work",
+                                 (char[DOC_TEXT_MAX]){0}),
+                         0);
+}
+
 static void moments_that_the_optimizer_has_not_are_no_stream(void **state)
 {
     struct manifest *f = of("desloc");
@@ -271,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_topology_that_cannot_carry_the_method_is_refused),
         cmocka_unit_test(pairs_are_told_what_they_cannot_know),
         cmocka_unit_test(a_norm_clip_is_for_differences_of_all),
+        cmocka_unit_test(audits_of_work_are_refused_where_they_cannot_be),
         cmocka_unit_test(moments_that_the_optimizer_has_not_are_no_stream),
         cmocka_unit_test(a_preset_of_muon_sets_the_inner_optimizer),
         cmocka_unit_test(

@@ -32,6 +32,10 @@ static void a_gpu_that_is_lost_twice_breaks_both_chains(void **state)
     assert_true(chain_pack(&c));
     assert_true(chain_pack(&c)); /* packed again, with more steps */
     assert_false(chain_next(&c));
+    chain_break(&c);
+    chain_mend(&c); /* undone: the next lease begins as this one did */
+    assert_false(chain_next(&c));
+    assert_false(chain_pack(&c));
 }
 
 int main(void)

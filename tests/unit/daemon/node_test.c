@@ -673,6 +673,31 @@ static void a_commit_in_the_middle_of_a_step_ends_a_gradient(void **state)
     }
 }
 
+/* The same where others may make work again: what the task made is undone, and
+ * the next lease begins. A gradient's task goes on with other parameters. */
+static void work_in_no_commit_is_undone_where_it_is_audited(void **state)
+{
+    (void)state;
+    for (int audits = 0; audits < 2; audits++) {
+        struct hand *h = hand_open(2);
+        uint32_t n_trains;
+
+        h->terms.quorum = h->terms.single_round = true;
+        h->terms.audits_work = audits == 1;
+        h->tokens = 64;
+        h->train_ms = 60000;
+        hand_wait(h, 5000);
+        n_trains = h->n_jobs[JOB_TRAIN];
+        offer(h, 0);
+        offer(h, 1);
+        hand_wait(h, 2000);
+        assert_int_equal(h->n_applied, 1);
+        assert_int_equal(h->last_job[JOB_APPLY].apply.undo, audits);
+        assert_int_equal(h->n_jobs[JOB_TRAIN] - n_trains, audits);
+        hand_close(h);
+    }
+}
+
 /* The same where the next text of ours is in a shard that is not here: we are
  * in the round of the others without weight. */
 static void who_waits_for_its_text_goes_on_from_the_mean(void **state)
@@ -786,6 +811,7 @@ int main(void)
         cmocka_unit_test(an_own_state_that_cannot_be_loaded_is_said),
         cmocka_unit_test(a_state_without_its_record_begins_the_text_anew),
         cmocka_unit_test(a_commit_in_the_middle_of_a_step_ends_a_gradient),
+        cmocka_unit_test(work_in_no_commit_is_undone_where_it_is_audited),
         cmocka_unit_test(who_waits_for_its_text_goes_on_from_the_mean),
         cmocka_unit_test(the_next_steps_do_not_wait_for_hashes),
         cmocka_unit_test(who_measures_a_state_waits_for_it),

@@ -61,10 +61,11 @@ static void take_snapshot(void *self, struct snapshot *s)
     (void)pthread_mutex_unlock(&in->mutex);
 }
 
-static void take_moments(void *self, struct offer *o)
+static void take_moments(void *self, struct offer *o, uint64_t steps)
 {
     struct inbox *in = self;
 
+    (void)steps;
     (void)pthread_mutex_lock(&in->mutex);
     offer_free(&in->moments);
     in->moments = *o;
@@ -248,7 +249,8 @@ static int deliver(struct work_room *room,
     assert_non_null(bytes);
     s.maker = maker_id;
     s.proven = true;
-    blocks_offer(&maker_id, s.index, offer_root(o), &s.offer);
+    blocks_offer(&maker_id, s.buffer == BUFFER_MOMENTS ? 0 : s.index,
+                 offer_root(o), &s.offer);
     assert_int_equal(offer_fill(o, cut, &s, bytes), 0);
     rv = work_room_take(room, cut, &s, bytes);
     free(bytes);
@@ -730,9 +732,74 @@ static void what_cannot_be_made_again_is_said(void **state)
     clear(&s);
 }
 
+/* ---- our own moments ----------------------------------------------------- */
+
+/* A commit without our work: nothing changes but what is undone. */
+static struct report_state without_us(struct trainer *t,
+                                      struct inbox *in,
+                                      uint64_t round,
+                                      const struct offer *began)
+{
+    const struct codec *fp16 = codec_find("fp16");
+    uint8_t *wire = calloc(1, fp16->bytes(in->snapshot->n));
+    const struct trainer_command c = {
+        .job = {.type = JOB_APPLY,
+                .apply = {.round = round, .share = 1, .undo = round}},
+        .own = began == NULL ? NULL : began->bytes,
+        .moment_steps = STEPS,
+        .wire = wire};
+    struct report_state state;
+
+    assert_non_null(wire);
+    assert_true(trainer_post(t, &c));
+    state = expect(in, LOCAL_APPLIED).applied;
+    free(wire);
+    return state;
+}
+
+/* The moments that a lease ended with are those that the next one begins with,
+ * whatever was trained and dropped between the two. */
+static void a_lease_that_is_undone_leaves_no_trace(void **state)
+{
+    struct inbox in;
+    struct trainer *t = open_trainer(&in, false);
+    struct hash32 ends;
+    struct offer began;
+    struct report_state s;
+    uint64_t tokens;
+
+    (void)state;
+    load(t, &in);
+    train(t, 100, STEPS);
+    ends = expect(&in, LOCAL_TRAINED).trained.ends;
+    assert_int_equal(in.moments.round, 2);
+    assert_true(hash32_eq(offer_root(&in.moments), &ends));
+    apply(t, &in, 1, in.snapshot->n);
+    assert_true(hash32_eq(offer_root(&in.moments), &ends));
+    began = in.moments;
+    in.moments = (struct offer){0};
+    train(t, 500, STEPS);
+    tokens = expect(&in, LOCAL_TRAINED).trained.tokens;
+    assert_false(hash32_eq(offer_root(&in.moments), &ends));
+    for (uint64_t round = 2; round < 4; round++) { /* packed; in the middle */
+        s = without_us(t, &in, round, &began);
+        assert_false(s.broken);
+        assert_true(hash32_eq(&s.moments, &ends));
+        assert_int_equal(s.moment_steps, STEPS);
+        train(t, 900, STEPS); /* until the commit comes */
+    }
+    s = without_us(t, &in, 4, NULL); /* they are not here any more */
+    assert_true(s.broken && hash32_is_zero(&s.moments));
+    train(t, 900, STEPS);
+    assert_int_equal(expect(&in, LOCAL_TRAINED).trained.tokens, tokens);
+    offer_free(&began);
+    close_trainer(t, &in);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lease_that_is_undone_leaves_no_trace),
         cmocka_unit_test(honest_work_is_good_on_any_kernels),
         cmocka_unit_test(lies_are_bad),
         cmocka_unit_test(moments_must_go_on_from_lease_to_lease),

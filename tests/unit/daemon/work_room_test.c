@@ -39,7 +39,7 @@ deliver(struct work_room *r, uint64_t base, uint64_t from, uint32_t n)
     int rv;
 
     assert_int_equal(offer_make(&o, &cut, moments), 0);
-    blocks_offer(&maker, s.index, offer_root(&o), &s.offer);
+    blocks_offer(&maker, 0, offer_root(&o), &s.offer);
     assert_int_equal(offer_fill(&o, &cut, &s, bytes), 0);
     rv = work_room_take(r, &cut, &s, bytes);
     offer_free(&o);

@@ -22,6 +22,8 @@ static struct hash32 blocks_of(int i)
     return (struct hash32){.b = {7, (uint8_t)i}};
 }
 
+static const struct hash32 ends = {.b = {6}}; /* of the moments of all */
+
 /* What actor i announces for that round. */
 static struct hash32 offer_of(const struct cast *c, int i, uint64_t round)
 {
@@ -36,7 +38,11 @@ static void all_announce(struct cast *c)
 {
     for (int i = 0; i < (int)c->n; i++) {
         const struct round_work work = {
-            .tokens = 100, .last_step = CAST_PERIOD, .blocks = blocks_of(i)};
+            .tokens = 100,
+            .last_step = CAST_PERIOD,
+            .blocks = blocks_of(i),
+            .ends = ends,
+        };
 
         c->out->n = c->out->n_bytes = 0;
         round_contribute(&c->a[i]->round, &work, c->now_ms, c->out);
@@ -468,6 +474,7 @@ static void a_plan_has_the_moments_of_each(void **state)
     struct cast *c = begin_work(4);
     int boss = coordinator(c), victim = other(c, -1);
     struct plan good, p;
+    struct hash32 end;
     uint32_t own;
 
     (void)state;
@@ -481,7 +488,12 @@ static void a_plan_has_the_moments_of_each(void **state)
         assert_int_equal(m->n_moments, 1);
         assert_true(hash32_eq(&m->moments[0].root, &want.root));
         assert_int_equal(m->moments[0].steps, want.steps);
+        blocks_offer(&c->a[actor_of(c, m->index)]->identity.id, 0, &ends, &end);
+        assert_true(hash32_eq(&m->moments[0].ends, &end));
     }
+    p.body.members[own].moments[0].ends.b[0] ^= 1;
+    try_plan(c, boss, victim, &p, false);
+    p = good;
     p.body.members[own].moments[0].root.b[0] ^= 1; /* others would have both */
     try_plan(c, boss, victim, &p, false);
     p = good;
@@ -504,13 +516,17 @@ static void moments_are_of_the_state_that_work_began_from(void **state)
     struct cast *c = begin_work(3);
     struct round *r = &c->a[0]->round;
     struct round_work work = {
-        .tokens = 100, .last_step = CAST_PERIOD, .begun_anew = true};
+        .tokens = 100,
+        .last_step = CAST_PERIOD,
+        .ends = ends,
+        .begun_anew = true,
+    };
     const struct moments m = moments_of(0);
     struct hash32 elsewhere = {.b = {1, 2, 3}};
 
     (void)state;
     all_begin(c);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 5; k++) {
         bool names = k == 1;
 
         if (k == 2) {
@@ -518,6 +534,9 @@ static void moments_are_of_the_state_that_work_began_from(void **state)
         } else if (k == 3) { /* the lease under way goes on */
             round_moments(r, &m, &r->state);
             round_moments(r, NULL, NULL);
+        } else if (k == 4) { /* nobody knows what it ended with */
+            round_moments(r, &m, &r->state);
+            work.ends = (struct hash32){{0}};
         }
         c->out->n = c->out->n_bytes = 0;
         round_contribute(r, &work, c->now_ms, c->out);

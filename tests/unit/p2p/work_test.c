@@ -96,6 +96,7 @@ static void lay_commit(struct fixture *f, uint64_t round)
             .owes = true,
             .offer = name(2, round, i),
             .moments = name(3, round, i),
+            .ends = name(3, round + 1, i),
             .moment_steps = STEPS * (round - 1),
             .steps = STEPS,
             .lease = {.n_ranges = 1, .ranges = {{100 * round + i, STEPS}}}};
@@ -239,8 +240,8 @@ static int close_fixture(void **state)
 
 /* ---- draws --------------------------------------------------------------- */
 
-/* Who is asked before its next moments are in a commit could choose them. */
-static void nobody_is_asked_before_its_next_moments_are_fixed(void **state)
+/* Who made the newest commit late may not have it yet. */
+static void nobody_is_asked_before_the_next_commit(void **state)
 {
     struct fixture *f = *state;
 
@@ -256,8 +257,14 @@ static void nobody_is_asked_before_its_next_moments_are_fixed(void **state)
     assert_int_equal(f->asked[0].name, hash32_u64(&busy(f)->about.base));
     assert_true(
         hash32_eq(&f->asked[0].offer, &f->w.commit[1].maker[3].moments));
-    assert_true(hash32_eq(&busy(f)->after, &f->w.commit[0].maker[3].moments));
-    assert_int_equal(all_arrive(f), PARTS + 2 * WORK_DRAWS);
+    for (uint32_t i = 0; i < PARTS + WORK_DRAWS; i++) {
+        assert_int_equal(f->asked[0].index, 1);
+        arrive(f, 0, 0);
+        tick(f, 1);
+    }
+    assert_int_equal(f->asked[0].index, 2); /* then those that it ended with */
+    assert_true(hash32_eq(&f->asked[0].offer, &f->w.commit[1].maker[3].ends));
+    assert_int_equal(all_arrive(f), WORK_DRAWS);
     assert_true(begin_in(f, 3));
     assert_int_equal(f->job.round, 1);
     assert_int_equal(f->job.base, hash32_u64(&busy(f)->about.base));
@@ -286,11 +293,91 @@ static void who_came_back_meanwhile_is_not_held_to_its_moments(void **state)
     commit(f);
     f->c.maker[3].joined = 2;
     f->c.maker[3].moment_steps = 77;
-    commit_drawing(f, 3);
-    tick(f, 10);
-    assert_true(hash32_is_zero(&busy(f)->after));
-    assert_int_equal(all_arrive(f), PARTS + WORK_DRAWS);
+    commit(f);
+    assert_true(f->w.commit[0].what.lease >> 3 & 1);
+    f->c.maker[3].joined = 2;
+    f->c.maker[3].moment_steps = 78; /* and then it is */
+    commit(f);
+    assert_false(f->w.commit[0].what.lease >> 3 & 1);
+    assert_int_equal(f->w.n_silent, 0); /* excused */
+}
+
+/* A lease of member 3 that begins with these moments, after so many steps.
+ * Whether it goes on; no member is asked twice within WORK_EXCUSE rounds. */
+static bool
+begins_with(struct fixture *f, struct hash32 moments, uint64_t steps)
+{
+    f->c.maker[3].moments = moments;
+    f->c.maker[3].moment_steps = steps;
+    commit(f);
+    return f->w.commit[0].what.lease >> 3 & 1;
+}
+
+static void miss(struct fixture *f, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        f->c.maker[3].works = f->c.maker[3].owes = false;
+        f->c.what.lease &= ~(1ULL << 3);
+        commit(f);
+    }
+}
+
+/* Whoever misses every second commit, or more, is held to its moments. */
+static void moments_go_on_over_any_gap(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    miss(f, 1);
+    assert_true(begins_with(f, name(3, 2, 3), STEPS)); /* round 3 */
+    miss(f, 12);
+    assert_true(begins_with(f, name(3, 4, 3), 2 * STEPS)); /* 16 */
+    miss(f, 1);
+    assert_false(begins_with(f, name(3, 4, 3), 3 * STEPS)); /* 18, excused */
     assert_int_equal(f->w.n_silent, 0);
+    miss(f, 3);
+    assert_false(begins_with(f, name(3, 18, 3), 4 * STEPS)); /* 22 */
+    assert_true(is_silent(f, 3));
+    miss(f, 1);
+    assert_false(begins_with(f, name(3, 23, 3), 4 * STEPS)); /* 24: steps */
+    assert_true(is_silent(f, 3));
+    miss(f, 5);
+    assert_true(begins_with(f, name(3, 25, 3), 5 * STEPS)); /* 30 */
+    miss(f, 2);
+    assert_true(begins_with(f, name(9, 9, 9), 0)); /* anew */
+    assert_int_equal(f->w.n_silent, 0);
+}
+
+/* It slept while its work was taken, and does not know that it was. */
+static void who_does_not_know_of_its_last_lease_begins_as_that_did(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    assert_true(begins_with(f, name(3, 2, 3), STEPS));
+    miss(f, 2);
+    assert_true(begins_with(f, name(3, 2, 3), STEPS)); /* once more */
+    assert_false(begins_with(f, name(3, 2, 3), 2 * STEPS));
+    assert_int_equal(f->w.n_silent, 0);
+}
+
+/* The plan's members are in each part of it. */
+static void a_commit_that_inherits_is_part_of_the_chain(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    f->c.inherits = true;
+    commit(f);
+    assert_int_equal(f->w.commit[0].what.lease, 0);
+    assert_true(begins_with(f, name(3, 3, 3), 2 * STEPS));
+    f->c.inherits = true;
+    assert_false(begins_with(f, name(3, 9, 3), 3 * STEPS));
+    commit(f);
+    assert_int_equal(f->w.n_silent, 0); /* excused */
+    f->c.inherits = true;
+    assert_false(begins_with(f, name(3, 9, 3), 5 * STEPS));
+    assert_true(is_silent(f, 3));
 }
 
 /* ---- silence ------------------------------------------------------------- */
@@ -325,9 +412,10 @@ static void who_works_of_no_lease_is_silent_but_once(void **state)
     spoil(f, 2);
     f->c.maker[2].works = false;
     commit(f);
-    spoil(f, 2); /* the first one after a round without it */
-    commit(f);
     assert_int_equal(f->w.n_silent, 0);
+    spoil(f, 2); /* a round without it is no excuse */
+    commit(f);
+    assert_true(is_silent(f, 2));
 }
 
 /* Of five, three whose moments do not go on; two are too few for that. */
@@ -355,13 +443,14 @@ static void what_befalls_most_is_nobodys_fault(void **state)
 /* A plan's part of member 2, that says: there is no text for me here. */
 static struct plan_member textless(uint64_t lease, uint64_t steps)
 {
-    return (struct plan_member){.index = 2,
-                                .tokens = 64 * steps,
-                                .last_step = steps,
-                                .lease = lease,
-                                .text = {1, 1},
-                                .n_moments = 1,
-                                .moments = {{.root = name(3, 9, 2)}}};
+    return (struct plan_member){
+        .index = 2,
+        .tokens = 64 * steps,
+        .last_step = steps,
+        .lease = lease,
+        .text = {1, 1},
+        .n_moments = 1,
+        .moments = {{.root = name(3, 9, 2), .ends = name(3, 10, 2)}}};
 }
 
 /* The ledger takes its lease from it, but whoever works owes one. */
@@ -570,7 +659,6 @@ static void a_case_about_the_newest_commit_waits_for_the_next(void **state)
     commit(f);
     tick(f, 10);
     assert_int_equal(f->n_asked, WORK_WINDOW);
-    assert_false(hash32_is_zero(&busy(f)->after));
 }
 
 static void a_case_comes_before_a_draw(void **state)
@@ -883,7 +971,10 @@ static void nothing_is_left_of_a_group_that_is_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(nobody_is_asked_before_its_next_moments_are_fixed),
+        TEST(nobody_is_asked_before_the_next_commit),
+        TEST(moments_go_on_over_any_gap),
+        TEST(who_does_not_know_of_its_last_lease_begins_as_that_did),
+        TEST(a_commit_that_inherits_is_part_of_the_chain),
         TEST(a_missing_commit_breaks_the_chain),
         TEST(who_came_back_meanwhile_is_not_held_to_its_moments),
         TEST(what_befalls_most_is_nobodys_fault),
