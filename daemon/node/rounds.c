@@ -206,18 +206,19 @@ static uint64_t next_first_step(const struct node *n, uint64_t replaced)
 }
 
 /* The commit has our contribution, or a part of it, or nothing. `replaced`:
- * tokens that the state before was trained with. */
-static void spend_contribution(struct node *n, uint64_t replaced)
+ * tokens that the state before was trained with, up to that step. */
+static void spend_contribution(struct node *n, uint64_t replaced, uint64_t step)
 {
     enum node_spent spent = n->held.target_spent;
     uint64_t in_it = spent == SPENT_WHOLLY ? n->round.mine.tokens : 0;
 
-    if (spent == SPENT_PARTLY && node_work_undo(n) != 0) {
-        node_training_end(n); /* another lease is to be trained */
-    }
     if (spent != SPENT_NOT) {
         node_training_drop(n, replaced > in_it ? replaced - in_it : 0);
         node_training_first(n, next_first_step(n, replaced));
+    }
+    if (spent == SPENT_PARTLY && node_work_undo(n) != 0) {
+        node_training_end(n); /* another lease is to be trained */
+        node_training_restart(n, step);
     }
     if (spent != SPENT_NOT || !n->inner->whole) {
         node_forget_contribution(n); /* stages pack again after each step */
@@ -229,7 +230,7 @@ static void rounds_placed(struct node *n, const struct local_event *e)
 {
     if (n->inner->whole && !node_judge_is_on(n) &&
         !n->regime->evaluates(n, &n->held.target)) {
-        spend_contribution(n, e->placed.tokens);
+        spend_contribution(n, e->placed.tokens, e->placed.inner_step);
         node_held_place(&n->held);
         node_lease_find(n);
     }
@@ -243,7 +244,7 @@ static void rounds_applied(struct node *n, const struct local_event *e)
         return;
     }
     if (!n->held.placed) {
-        spend_contribution(n, e->applied.tokens);
+        spend_contribution(n, e->applied.tokens, e->applied.inner_step);
     }
     node_work_announce(n, &e->applied, n->held.target_spent == SPENT_NOT);
     node_held_take(&n->held, &e->applied);
