@@ -129,14 +129,15 @@ DOC_PART(manifest_sync,
                      "butterfly: members compute parts of the sums of others "
                      "again (sums); off: they do not"),
     DOC_OPTIONAL_F64(struct manifest_sync, batch_eta, 0, 1000,
-                     "trainers: noise of a batch, in parts of its gradient, "
-                     "that test norm allows; 0: 0.8"),
+                     "trainers, test norm: most noise of a batch, in lengths of "
+                     "its gradient; 0: 0.8"),
     DOC_FIELD_U32(struct manifest_sync, batch_most, 0, 4096,
                   "trainers: sequences in a micro-batch; 0: no trainers"),
     DOC_FIELD_STR(struct manifest_sync, batch_test, batch_tests,
                   "trainers: the test that asks for a larger batch"),
     DOC_OPTIONAL_F64(struct manifest_sync, batch_vartheta, 0, 1000,
-                     "the same of the tests inner and augmented; 0: 0.01"),
+                     "trainers, tests inner and augmented: most noise along "
+                     "the gradient, likewise; 0: 0.01"),
     DOC_FIELD_BOOL(struct manifest_sync, error_feedback,
                    "carry rounding errors of the wire into the next round"),
     DOC_FIELD_U32(struct manifest_sync, fragments, 1, 1024,

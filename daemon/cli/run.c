@@ -134,10 +134,14 @@ static void fit_probation(struct manifest *m, const struct cli_list *set)
     }
 }
 
-/* A batch that was set alone takes its micro-batches along. */
-static void fit_micro_batch(struct manifest_inner *inner)
+/* A batch that was set alone takes its micro-batches along. Those of trainers
+ * are the request with which they begin. */
+static void fit_micro_batch(struct manifest *m, const struct cli_list *set)
 {
-    if (inner->batch % inner->micro_batch != 0) {
+    struct manifest_inner *inner = &m->inner;
+
+    if (m->sync.trainers == 0 && !cli_is_set(set, "inner.micro_batch") &&
+        inner->batch % inner->micro_batch != 0) {
         inner->micro_batch =
             inner->batch < inner->micro_batch ? inner->batch : 1;
     }
@@ -209,7 +213,7 @@ static int fill_auto(struct manifest *m, struct arguments *a)
 
     rv = rv == 0 ? run_recipe_begin(m, &a->plan) : rv;
     rv = rv == 0 ? apply_settings(m, &a->set) : rv;
-    fit_micro_batch(&m->inner);
+    fit_micro_batch(m, &a->set);
     fit_topology(&m->sync, &a->set);
     rv = rv == 0 ? run_recipe_choose(m, &a->plan, &a->chosen) : rv;
     rv = rv == 0 ? apply_settings(m, &a->set) : rv;
@@ -248,7 +252,7 @@ static int fill(struct manifest *m, struct arguments *a)
     rv = fill_model(m, a);
     rv = rv == 0 ? fill_data(m, a) : rv;
     rv = rv != 0 ? rv : automatic ? fill_auto(m, a) : fill_sync(m, a);
-    fit_micro_batch(&m->inner);
+    fit_micro_batch(m, &a->set);
     fit_topology(&m->sync, &a->set);
     run_defences_fit(m, &a->set);
     fit_probation(m, &a->set);

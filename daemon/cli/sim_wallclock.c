@@ -1,4 +1,5 @@
 /* sim_wallclock.c - loco sim wallclock: hours by arithmetic. */
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -14,6 +15,7 @@ struct arguments {
     double params, tokens, tflops, mfu, bytes, mbit, latency_ms, batch, exposed;
     uint64_t workers, seed;
     bool groups, json;
+    bool bytes_set; /* else each wire has its own */
 };
 
 /* The method for which all wires are shown. */
@@ -51,64 +53,78 @@ static double bytes_of(const struct codec *codec)
     return (double)codec->bytes(many) / (double)many;
 }
 
-/* A line: who, on which wire, what a peer sends in a round, the hours. */
-static int row(const struct arguments *a,
-               const struct method *m,
-               const char *name,
-               const struct codec *codec,
-               json_t *rows)
+static double hours_of(const struct arguments *a,
+                       const struct method *m,
+                       const struct codec *codec)
 {
     struct wallclock w = of_arguments(a);
-    double compute = wallclock_compute_s(&w), bits, s;
 
-    if (!(w.bytes_per_value > 0)) {
+    if (!a->bytes_set) {
         w.bytes_per_value = bytes_of(codec);
     }
-    bits = 16 * w.bytes_per_value * (1 - 1 / w.workers);
-    s = wallclock_run_s(&w, m);
-    if (!a->json) {
-        (void)printf("%-14s %-6s %9.2f %12.2f %9.1f%%\n", name, codec->name,
-                     bits, s / 3600, 100 * compute / s);
-    }
-    return json_object_set_new(rows, name, json_real(s / 3600));
+    return wallclock_run_s(&w, m) / 3600;
 }
 
-static void heading(const struct arguments *a, const char *first)
+static int presets(const struct arguments *a, double compute, json_t *rows)
 {
+    int bad = 0;
+
     if (!a->json) {
-        (void)printf("\n%-14s %-6s %9s %12s %10s\n", first, "wire", "bits",
-                     "hours", "compute");
+        (void)printf("compute %.2f hours\n\n%-14s %-6s %12s %10s\n", compute,
+                     "preset", "wire", "hours", "compute");
     }
+    for (size_t i = 0; bad == 0 && preset_at(i) != NULL; i++) {
+        const struct preset *p = preset_at(i);
+        const struct codec *codec = codec_get(p->method.wire);
+        double h = hours_of(a, &p->method, codec);
+
+        bad = json_object_set_new(rows, p->name, json_real(h));
+        if (!a->json) {
+            (void)printf("%-14s %-6s %12.2f %9.1f%%\n", p->name,
+                         a->bytes_set ? "-" : codec->name, h,
+                         100 * compute / h);
+        }
+    }
+    return bad;
+}
+
+static int wires(const struct arguments *a, double compute, json_t *rows)
+{
+    const struct preset *recipe;
+    int bad = preset_find(WIRES_OF, &recipe, NULL);
+
+    if (!a->json) {
+        (void)printf("\n" WIRES_OF
+                     " with each wire; bits: sent by a worker per "
+                     "parameter and round\n%-14s %-6s %12s %10s\n",
+                     "wire", "bits", "hours", "compute");
+    }
+    for (unsigned i = 0; bad == 0 && i < CODEC_COUNT; i++) {
+        const struct codec *codec = codec_get(i);
+        double h = hours_of(a, &recipe->method, codec);
+        double bits = 16 * bytes_of(codec) * (1 - 1 / (double)a->workers);
+
+        bad = json_object_set_new(
+            rows, codec->name, json_pack("{sfsf}", "bits", bits, "hours", h));
+        if (!a->json) {
+            (void)printf("%-14s %-6.2f %12.2f %9.1f%%\n", codec->name, bits, h,
+                         100 * compute / h);
+        }
+    }
+    return bad;
 }
 
 static int hours(const struct arguments *a, json_t *out)
 {
     const struct wallclock w = of_arguments(a);
-    json_t *rows = json_object(), *wires = json_object();
-    const struct preset *recipe;
-    int bad = json_object_set_new(out, "hours", rows) |
-              json_object_set_new(out, "wires", wires) |
-              json_object_set_new(out, "compute_hours",
-                                  json_real(wallclock_compute_s(&w) / 3600)) |
-              preset_find(WIRES_OF, &recipe, NULL);
+    double compute = wallclock_compute_s(&w) / 3600;
+    json_t *by_preset = json_object(), *by_wire = json_object();
+    int bad = json_object_set_new(out, "hours", by_preset) |
+              json_object_set_new(out, "wires", by_wire) |
+              json_object_set_new(out, "compute_hours", json_real(compute));
 
-    if (!a->json) {
-        (void)printf("compute %.2f hours; bits: of a value, that a peer sends "
-                     "in a round\n",
-                     wallclock_compute_s(&w) / 3600);
-    }
-    heading(a, "preset");
-    for (size_t i = 0; bad == 0 && preset_at(i) != NULL; i++) {
-        const struct preset *p = preset_at(i);
-
-        bad = row(a, &p->method, p->name, codec_get(p->method.wire), rows);
-    }
-    heading(a, "wires of " WIRES_OF);
-    for (int i = 0; bad == 0 && i < CODEC_COUNT; i++) {
-        const struct codec *codec = codec_get((enum codec_id)i);
-
-        bad = row(a, &recipe->method, codec->name, codec, wires);
-    }
+    bad = bad != 0 ? bad : presets(a, compute, by_preset);
+    bad = bad != 0 || a->bytes_set ? bad : wires(a, compute, by_wire);
     return bad == 0 ? 0 : cli_fail(TROUBLE_RESOURCES, "out of memory");
 }
 
@@ -171,6 +187,7 @@ int cli_sim_wallclock(const struct cli_call *call)
                           .mfu = 0.4,
                           .mbit = 1000,
                           .latency_ms = 100,
+                          .bytes = NAN,
                           .batch = 2e6,
                           .exposed = 1,
                           .workers = 4,
@@ -185,7 +202,7 @@ int cli_sim_wallclock(const struct cli_call *call)
         {"--mfu", CLI_REAL, &a.mfu, "SHARE",
          "share of the peak that is reached (0.4)"},
         {"--bytes", CLI_REAL, &a.bytes, "B",
-         "bytes per value on every wire (of each its own)"},
+         "bytes per value on every wire (default: that wire's own)"},
         {"--mbit", CLI_REAL, &a.mbit, "RATE",
          "bandwidth of a worker, Mbit/s (1000)"},
         {"--latency-ms", CLI_REAL, &a.latency_ms, "MS",
@@ -205,11 +222,13 @@ int cli_sim_wallclock(const struct cli_call *call)
     if (rv != CLI_GO) {
         return rv;
     }
+    a.bytes_set = !isnan(a.bytes);
     if (!(a.params > 0) || !(a.tokens > 0) || a.workers == 0 ||
-        !(a.tflops > 0) || !(a.mfu > 0) || !(a.bytes >= 0) || !(a.mbit > 0) ||
-        !(a.latency_ms >= 0) || !(a.batch > 0) || !(a.exposed >= 0)) {
+        !(a.tflops > 0) || !(a.mfu > 0) || (a.bytes_set && !(a.bytes > 0)) ||
+        !(a.mbit > 0) || !(a.latency_ms >= 0) || !(a.batch > 0) ||
+        !(a.exposed >= 0)) {
         return cli_fail(TROUBLE_USAGE,
-                        "sim wallclock: all figures must be above 0, --bytes, "
+                        "sim wallclock: all figures must be above 0, "
                         "--latency-ms and --exposed at least 0");
     }
     out = json_object();

@@ -4,17 +4,16 @@ methods.py and recipe.py train cases that take hours together. What has run is
 not run again, so a script goes on where it was stopped, on another machine too,
 and several processes share the cases.
 """
+import fcntl
 import json
 import os
 import platform
 import random
 import subprocess
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-BUSY_S = 86400
 
 
 def commit():
@@ -66,10 +65,15 @@ class Room:
         return path
 
     def data(self):
-        """Packed text; made once."""
+        """Packed text; made once, by one of the processes that share it."""
         at = os.path.join(self.cache, "data")
-        if os.path.exists(os.path.join(at, "data.json")):
-            return at
+        with open(at + ".busy", "w", encoding="ascii") as busy:
+            fcntl.flock(busy, fcntl.LOCK_EX)
+            if not os.path.exists(os.path.join(at, "data.json")):
+                self._pack(at)
+        return at
+
+    def _pack(self, at):
         text = os.path.join(self.cache, "text.txt")
         if self.short:
             self.write("text.txt", generated_text(200_000))
@@ -80,7 +84,6 @@ class Room:
                         text, "--out", at, "--val-bytes",
                         "8192" if self.short else "131072"],
                        check=True, stdout=subprocess.DEVNULL)
-        return at
 
 
 def simulate(build, *words):
@@ -101,6 +104,8 @@ class Kept:
         self.results, self.cases = results, cases
         self.commit = commit()  # of the binary, which was built before
         os.makedirs(results, exist_ok=True)
+        paths = {self.path(name) for name in cases}
+        assert len(paths) == len(cases), "two cases have one file"
 
     def train(self, c):
         """The result of a case; None where it failed, and says why."""
@@ -120,35 +125,28 @@ class Kept:
         now = json.loads(json.dumps(self.cases[name]))
         return kept if kept["case"] == now else None
 
-    def claim(self, name):
-        """Whether nobody else has begun this case lately."""
-        busy = self.path(name) + ".busy"
-        try:
-            os.close(os.open(busy, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            if time.time() - os.path.getmtime(busy) < BUSY_S:
-                return False
-            os.utime(busy)
-        return True
-
     def run(self, name):
-        """None: somebody else is at it; False: it failed."""
-        if self.get(name):
-            return True
-        if not self.claim(name):
-            return None
+        """None: another process is at it; False: it failed."""
+        with open(self.path(name) + ".busy", "w", encoding="ascii") as busy:
+            try:  # the lock ends with its process
+                fcntl.flock(busy, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            done = self.get(name) is not None or self.make(name)
+            if os.path.exists(busy.name):
+                os.unlink(busy.name)
+            return done
+
+    def make(self, name):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        try:
-            result = self.train(self.cases[name])
-            if result is None:
-                return False
-            result.update(case=self.cases[name], commit=self.commit,
-                          machine=machine())
-            with open(self.path(name) + ".new", "w", encoding="ascii") as f:
-                json.dump(result, f, indent=1)
-            os.rename(self.path(name) + ".new", self.path(name))
-        finally:
-            os.unlink(self.path(name) + ".busy")
+        result = self.train(self.cases[name])
+        if result is None:
+            return False
+        result.update(case=self.cases[name], commit=self.commit,
+                      machine=machine())
+        with open(self.path(name) + ".new", "w", encoding="ascii") as f:
+            json.dump(result, f, indent=1)
+        os.rename(self.path(name) + ".new", self.path(name))
         return True
 
     def where(self):

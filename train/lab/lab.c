@@ -391,11 +391,13 @@ int lab_step(struct lab *lab, struct lab_peer *p)
 
 int lab_period(struct lab *lab)
 {
+    uint32_t who[LAB_PEERS_MAX], n;
     int rv = 0;
 
     for (uint32_t k = 0; k < lab->opt.method.period && rv == 0; k++) {
-        uint32_t who[LAB_PEERS_MAX], n;
-
+        if (lab->opt.method.group == METHOD_TRAINER && !lab_goes_on(lab)) {
+            break; /* batches have grown: a whole round could be half a run */
+        }
         rv = lab_events(lab, false);
         n = lab_alive(lab, who);
         for (uint32_t i = 0; i < n && rv == 0; i++) {

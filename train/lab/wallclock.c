@@ -25,9 +25,14 @@ double wallclock_sync_s(const struct wallclock *w)
 double wallclock_run_s(const struct wallclock *w, const struct method *m)
 {
     double steps = w->tokens / w->batch_tokens;
+    double sync_s = wallclock_sync_s(w);
 
+    if (m->group == METHOD_PAIR) {
+        sync_s = 2.0 * w->params * w->bytes_per_value / w->bytes_per_s +
+                 w->latency_s;
+    }
     return wallclock_compute_s(w) +
-           w->exposed * steps * method_rate(m) * wallclock_sync_s(w);
+           w->exposed * steps * method_rate(m) * sync_s;
 }
 
 double wallclock_pair_factor(double sigma)

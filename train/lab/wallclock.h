@@ -37,7 +37,9 @@ double wallclock_compute_s(const struct wallclock *w);
 /* One all-reduce of all parameters. */
 double wallclock_sync_s(const struct wallclock *w);
 
-/* The whole run; every stream of the method moves all parameters. */
+/* The whole run; every stream of the method moves all parameters. Of pairs each
+ * sends its anchor and its displacement to the other one. Of trainers one is
+ * counted, which is so once all have merged. */
 double wallclock_run_s(const struct wallclock *w, const struct method *m);
 
 /* E[max(t1, t2)] / E[t] of two log-normal times with shape sigma. */

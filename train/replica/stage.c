@@ -27,8 +27,8 @@ static struct stage_batch batch_of(const struct replica *r,
                                 .x = x};
 }
 
-/* A GPU had no room for what a launcher takes, and has it now: the memory of the
- * outer step, which is only for speed, was given back. */
+/* A GPU had no room for what a launcher takes, and has it now: the memory of
+ * the outer step, which is only for speed, was given back. */
 static bool has_more_room(struct replica *r, int rv)
 {
     return rv == LOCO_ENOMEM && replica_lower_micro_batch(r);

@@ -25,7 +25,7 @@ from ._lib import Error
 __all__ = ["Batch", "Error", "Run", "Stopped", "create", "join"]
 
 
-#: A step() that waits says what for, this often, seconds, if it is news.
+#: A step() that waits as long, in seconds, says what for, if it is news.
 PATIENCE_S = 10.0
 
 
@@ -55,6 +55,7 @@ class Run:
         self._left = self._was_going = False
         self._ended: Optional[Stopped] = None  # by the first orders
         self._names: Sequence[str] = ()
+        self._said = ""  # the state of which a wait was said last
         self.round = 0       #: of the parameters that the model has
         self.inner_step = 0  #: steps that this peer has made
 
@@ -125,30 +126,36 @@ class Run:
     def _advance(self, first: Callable[[], None] = lambda: None) -> None:
         """After `first`, do what the daemon asks until a step may be made."""
         self._alive()
-        said, due = "", time.monotonic() + PATIENCE_S
+        since = None  # the first of the waits that followed each other
         while True:
             order = self._group.said(lambda: (first(), self._daemon.next())[1])
             first = lambda: None  # noqa: E731
             self._do(order)
             if order.action == _lib.GO:
                 return
-            if order.action == _lib.WAIT and time.monotonic() > due:
-                said = self._say_why(said)
-                due = time.monotonic() + PATIENCE_S
+            if order.action != _lib.WAIT:
+                since = None
+            elif since is None:
+                since = time.monotonic()
+            elif time.monotonic() - since > PATIENCE_S:
+                since = time.monotonic()
+                self._say_why()
 
-    def _say_why(self, said: str) -> str:
-        """What the daemon waits for, unless that was said last."""
+    def _say_why(self) -> None:
+        """What the daemon waits for, unless that was said last. A help for
+        people: whatever goes wrong with it, training goes on."""
         if self._daemon is None or self._way.log is None or not self._was_going:
-            return said
+            return
         try:
-            status = self.status
-        except (Error, OSError, ValueError):
-            return said  # next() says what became of the daemon
-        sentence = "step() waits, locod is " + ": ".join(
-            filter(None, (status["state"], status["reason"])))
-        if sentence != said:
-            self._way.log(sentence)
-        return sentence
+            status = self._ask_status(2.0)
+            state, reason = str(status["state"]), str(status["reason"])
+        except (Error, OSError, ValueError, LookupError, TypeError,
+                subprocess.SubprocessError):
+            return
+        if state != self._said:
+            self._way.log("step() waits, locod is "
+                          + ": ".join(filter(None, (state, reason))))
+        self._said = state
 
     def _alive(self) -> None:
         if self._left:
@@ -185,12 +192,16 @@ class Run:
     @property
     def status(self) -> Dict[str, Any]:
         """What `loco status --json` says of the daemon."""
+        return self._ask_status(None)
+
+    def _ask_status(self, limit_s: Optional[float]) -> Dict[str, Any]:
         command = [os.environ.get("LOCO_COMMAND") or _bin.path("loco"),
                    "status", "--json"]
         if self._way.state is not None:
             command += ["--state", self._way.state]
         done = subprocess.run(command, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, check=False)
+                              stderr=subprocess.PIPE, check=False,
+                              timeout=limit_s)
         if done.returncode != 0:
             raise Error(done.stderr.decode(errors="replace").strip())
         return json.loads(done.stdout)
