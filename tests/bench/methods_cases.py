@@ -110,7 +110,7 @@ for _lr in (0.4, 0.7):
 for _test in ("norm", "augmented"):
     ROWS[f"adloco, {_test}"] = row(
         "adloco", f"sync.period={H}", "sync.trainers=2",
-        f"sync.batch_test={_test}", "inner.batch=1", "inner.steps=2048")
+        f"sync.batch_test={_test}", "inner.batch=1")
 # NoLoCo's experiment with routes (its section 5.2): two stages of four hosts.
 STAGES = ["stages=2", "inner.micro_batch=1"]
 ROUTES = {"fixed": ["lab.fixed_routes=1"], "random": []}

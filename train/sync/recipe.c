@@ -21,7 +21,8 @@ _Static_assert(RECIPE_PERIOD_LEAST == 8 && RECIPE_PERIOD_MOST == 128,
  * to 2.044. */
 #define DOUBLING_GAIN 8.9
 
-/* tests/bench/recipe.md, but for the run of 1,953 steps: methods.md. */
+/* tests/bench/recipe.md; the run of 1,953 steps: `diloco` beside `localsgd`,
+ * 0.35M parameters, one seed. */
 static const struct recipe_measured measured[] = {
     {512, 4, 4.3},   {512, 16, 12.7},  {512, 64, 22.5},
     {1953, 61, 1.4}, {4096, 32, -0.9},
