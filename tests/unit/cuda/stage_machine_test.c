@@ -1,0 +1,122 @@
+/* A machine that holds a stage on a GPU (emulated): what its jobs answer when
+ * the GPU breaks or lacks memory, and what it does when it moves to another
+ * stage after that. */
+#include <dlfcn.h>
+
+#include "tests/emu/emu_control.h"
+#include "tests/unit/daemon/rig_jobs.h"
+
+#define TAG ((uint64_t)7 << 32)
+
+static struct device_options device = {
+    .plugin = LOCO_EMULATED_PLUGIN,
+    .gpu = {.bf16 = true},
+};
+static struct emu_control *emu;
+
+/* A run of two stages of one layer, and a GPU as new. */
+static struct rig *open_rig(bool cpu_fallback)
+{
+    struct rig *g = make_rig("localsgd");
+    struct manifest *f = &g->manifest;
+
+    emu->memory = (uint64_t)8 << 30;
+    emu->fail_malloc = emu->fail_launch = emu->fail_pin = 0;
+    emu->sticky = emu->hanging = 0;
+    device.gpu.memory_bytes = 0;
+    f->model.layers = f->stages = 2;
+    f->model.tied = false;
+    f->inner.batch = 2;
+    f->eval.tokens = 2 * RIG_SEQ;
+    add_text(g, "a.ltk", false);
+    add_text(g, "v.ltk", true);
+    g->device = &device;
+    g->gpu_bytes = emu->memory;
+    g->cpu_fallback = cpu_fallback;
+    start_rig(g);
+    return g;
+}
+
+static int stage(struct rig *g, uint32_t index)
+{
+    struct job job = {.type = JOB_STAGE, .stage.stage = index};
+
+    return ask(g, &job, LOCAL_STAGED)->rc;
+}
+
+/* A machine in the first stage, at round 0. */
+static struct rig *open_first(bool cpu_fallback)
+{
+    struct rig *g = open_rig(cpu_fallback);
+
+    assert_int_equal(stage(g, 0), 0);
+    load_seed(g);
+    return g;
+}
+
+static int work(struct rig *g, enum pipe_op op, uint32_t count)
+{
+    bool evaluates = op == PIPE_EVAL_FORWARD;
+    struct job job = {.type = JOB_PIPE,
+                      .pipe = {.op = op,
+                               .attempt = TAG,
+                               .slot = evaluates ? g->terms.pipe_slots : 0,
+                               .round = evaluates ? 0 : 1,
+                               .count = count}};
+
+    return ask(g, &job, LOCAL_PIPED)->rc;
+}
+
+/* The GPU breaks in a forward pass. */
+static void break_gpu(struct rig *g)
+{
+    assert_int_equal(work(g, PIPE_FORWARD, 0), 0);
+    emu->fail_launch = 1;
+    assert_int_equal(work(g, PIPE_FORWARD, 0), LOCO_ECUDA);
+}
+
+/* ---- a GPU that breaks --------------------------------------------------- */
+
+/* Whatever the job is: the node hears that there is nothing to work on. */
+static void without_fallback_a_broken_gpu_is_no_device(void **state)
+{
+    static const enum pipe_op ops[] = {PIPE_FORWARD, PIPE_STEP,
+                                       PIPE_EVAL_FORWARD};
+    struct rig *g = open_first(false);
+
+    (void)state;
+    break_gpu(g);
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        assert_int_equal(work(g, ops[i], 0), LOCO_EDEVICE);
+    }
+    close_rig(g);
+}
+
+/* It may answer again in the meantime. */
+static void a_gpu_that_comes_back_is_opened_for_the_next_attempt(void **state)
+{
+    struct rig *g = open_first(false);
+
+    (void)state;
+    break_gpu(g);
+    emu->sticky = 0;
+    assert_int_equal(work(g, PIPE_FORWARD, 0), 0);
+    assert_int_equal(work(g, PIPE_STEP, 0), 0);
+    close_rig(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(without_fallback_a_broken_gpu_is_no_device),
+        CASE(a_gpu_that_comes_back_is_opened_for_the_next_attempt),
+    };
+    void *library;
+
+    library = dlopen(device.plugin, RTLD_NOW | RTLD_LOCAL);
+    emu = library == NULL ? NULL : dlsym(library, "emu_control");
+    if (emu == NULL || sign_start() != 0) {
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
