@@ -347,10 +347,12 @@ find_stages(struct machine *m, uint64_t have, uint64_t *gpu_need)
     uint64_t need = UINT64_MAX;
 
     *gpu_need = UINT64_MAX;
+    m->terms.stage_fits = 0;
     for (uint32_t s = 0; s < m->terms.stages; s++) {
         uint64_t of_stage = machine_stage_need(m, s), of_gpu;
 
-        if (machine_stage_fits_gpu(m, s, &of_gpu) && of_stage <= have) {
+        if (machine_stage_fits_gpu(m, s, &of_gpu) &&
+            of_stage <= have) {
             m->terms.stage_fits |= 1ULL << s;
         }
         need = of_stage < need ? of_stage : need;
@@ -359,18 +361,34 @@ find_stages(struct machine *m, uint64_t have, uint64_t *gpu_need)
     return need;
 }
 
+static void read_limit(const struct machine *m, struct memory_limit *have)
+{
+    uint64_t cap = atomic_load(&m->use.memory_cap);
+
+    memory_limit_read("", have);
+    if (cap > 0 && cap < have->bytes) {
+        have->bytes = cap;
+        have->whose = "the setting memory_bytes";
+    }
+}
+
+void machine_find_stages(struct machine *m)
+{
+    struct memory_limit have;
+    uint64_t gpu_need;
+
+    read_limit(m, &have);
+    (void)find_stages(m, have.bytes, &gpu_need);
+}
+
 /* Of stages one must fit. */
 static int check_memory(struct machine *m, struct machine_job *j)
 {
     struct memory_limit have;
-    uint64_t need, gpu_need = 0, cap = atomic_load(&m->use.memory_cap);
+    uint64_t need, gpu_need = 0;
     bool staged = m->terms.stages > 1;
 
-    memory_limit_read("", &have);
-    if (cap > 0 && cap < have.bytes) {
-        have.bytes = cap;
-        have.whose = "the setting memory_bytes";
-    }
+    read_limit(m, &have);
     need = staged ? find_stages(m, have.bytes, &gpu_need)
                   : machine_replica_need(m, &m->replica);
     m->use.memory_need = need;

@@ -439,6 +439,9 @@ int machine_read_part(struct machine *m, char *errmsg);
 uint64_t machine_replica_need(const struct machine *m,
                               const struct replica_options *r);
 
+/* Which stages fit: into the terms. */
+void machine_find_stages(struct machine *m);
+
 /* machine/stage.c */
 uint64_t machine_stage_need(const struct machine *m, uint32_t stage);
 /* Bytes of the GPU's memory that it takes at least, and whether they were free;

@@ -56,11 +56,21 @@ bool machine_stage_fits_gpu(const struct machine *m,
 
 /* ---- another stage ----------------------------------------------------- */
 
+/* A GPU that failed is not taken up again: what fits is another thing now. */
+static void leave_gpu(struct machine *m)
+{
+    m->replica.device = NULL;
+    machine_find_stages(m);
+}
+
 static void forget(struct machine *m)
 {
     if (m->trainer != NULL) {
         trainer_stop(m->trainer);
         m->stage.tokens_seen = trainer_tokens_seen(m->trainer);
+        if (trainer_left_gpu(m->trainer)) {
+            leave_gpu(m);
+        }
     }
     trainer_close(m->trainer);
     m->trainer = NULL;
@@ -88,6 +98,11 @@ static int become(struct machine *m, uint32_t stage, char *errmsg)
 
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "the run has no stage %u", stage);
+    }
+    if ((m->terms.stage_fits >> stage & 1) == 0) {
+        return errmsg_fail(errmsg, LOCO_ENOMEM,
+                           "stage %u does not fit into this machine's memory",
+                           stage + 1);
     }
     m->n = (uint64_t)r->part.numel;
     rv = machine_read_part(m, errmsg);

@@ -958,6 +958,11 @@ uint64_t trainer_tokens_seen(const struct trainer *t)
     return t->replica.tokens_seen;
 }
 
+bool trainer_left_gpu(const struct trainer *t)
+{
+    return t->opt.replica.device != NULL && t->replica.opt.device == NULL;
+}
+
 void trainer_close(struct trainer *t)
 {
     if (t == NULL) {

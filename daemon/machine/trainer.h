@@ -151,6 +151,10 @@ void trainer_stop(struct trainer *t);
 /* Ever, by this peer; of one that was stopped. */
 uint64_t trainer_tokens_seen(const struct trainer *t);
 
+/* Its GPU failed, and the processor was to take its place; of one that was
+ * stopped. */
+bool trainer_left_gpu(const struct trainer *t);
+
 /* Stops it and gives its memory back. */
 void trainer_close(struct trainer *t);
 

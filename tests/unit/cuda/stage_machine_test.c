@@ -105,11 +105,35 @@ static void a_gpu_that_comes_back_is_opened_for_the_next_attempt(void **state)
     close_rig(g);
 }
 
+/* ---- another stage ------------------------------------------------------- */
+
+/* Whether or not the GPU would open again. */
+static void a_machine_that_left_its_gpu_moves_without_it(void **state)
+{
+    (void)state;
+    for (int answers = 0; answers < 2; answers++) {
+        struct rig *g = open_first(true);
+        uint64_t mallocs;
+
+        break_gpu(g);
+        assert_int_equal(work(g, PIPE_FORWARD, 0), 0); /* on the processor */
+        emu->sticky = answers ? 0 : emu->sticky;
+        mallocs = emu->mallocs;
+        assert_int_equal(stage(g, 1), 0);
+        assert_int_equal(g->terms.stage_fits, 3);
+        load_seed(g);
+        assert_int_equal(work(g, PIPE_STEP, 0), 0);
+        assert_int_equal(emu->mallocs, mallocs);
+        close_rig(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(without_fallback_a_broken_gpu_is_no_device),
         CASE(a_gpu_that_comes_back_is_opened_for_the_next_attempt),
+        CASE(a_machine_that_left_its_gpu_moves_without_it),
     };
     void *library;
 
