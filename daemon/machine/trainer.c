@@ -496,6 +496,14 @@ static int find_device(struct trainer *t)
     return 0;
 }
 
+/* Held-out text passes beside the steps, and has no figure then: what they need
+ * is there. */
+static bool only_lacks_room(enum pipe_op op, int rc)
+{
+    return rc == LOCO_ENOMEM &&
+           (op == PIPE_EVAL_FORWARD || op == PIPE_EVAL_SCORE);
+}
+
 static void run_pipe(struct trainer *t, const struct job *job)
 {
     const struct job_pipe *c = &job->pipe;
@@ -512,7 +520,8 @@ static void run_pipe(struct trainer *t, const struct job *job)
     if (ev.rc == 0) {
         ev.rc = trainer_stage_run(&t->stage, &t->replica, c, &loss);
     }
-    if (lost_gpu(t, ev.rc)) { /* the attempt failed; the next one need not */
+    if (lost_gpu(t, ev.rc) && !only_lacks_room(c->op, ev.rc)) {
+        /* the attempt failed; the next one need not */
         (void)recover(t, ev.rc);
         replica_stage_clear(&t->replica);
     }

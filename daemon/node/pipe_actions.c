@@ -338,6 +338,19 @@ void node_on_piped(struct node *n, const struct local_event *e)
     done(n, type_of[e->piped.op], e->piped.attempt, (uint32_t)e->piped.index);
 }
 
+void node_pipe_broken(struct node *n)
+{
+    const struct pipeline *p = &n->pipe.core;
+
+    /* A STEP that waits behind it says so itself. */
+    if (n->pipe.open && !p->stepping &&
+        (p->state == PIPELINE_GATHER || p->state == PIPELINE_RUN ||
+         p->state == PIPELINE_HELD)) {
+        say_failed(n);
+        node_pipe_leave(n);
+    }
+}
+
 static uint32_t host_of(const struct node *n, const struct peer_id *id)
 {
     for (uint32_t k = 0; k < n->pipe.core.n; k++) {

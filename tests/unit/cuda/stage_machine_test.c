@@ -105,6 +105,43 @@ static void a_gpu_that_comes_back_is_opened_for_the_next_attempt(void **state)
     close_rig(g);
 }
 
+/* A gradient of zeros comes back from the next stage. */
+static void come_back(struct rig *g)
+{
+    struct segment s = {.attempt = TAG,
+                        .stream = STREAM_PIPE,
+                        .buffer = BUFFER_BACK,
+                        .len = RIG_SEQ * RIG_DIM};
+    uint8_t bytes[RIG_SEQ * (RIG_DIM + 1) * 4] = {0};
+    size_t len = g->calls.wire_len(g->calls.self, &s);
+
+    assert_true(len <= sizeof bytes);
+    assert_int_equal(g->calls.take(g->calls.self, &s, bytes, len), 0);
+}
+
+/* What passes beside the steps takes nothing of theirs away. */
+static void held_out_text_without_memory_costs_no_step(void **state)
+{
+    struct rig *g = open_rig(true);
+    uint64_t mallocs;
+
+    (void)state;
+    assert_int_equal(stage(g, 0), 0);
+    emu->fail_pin = 3; /* there is no memory of the outer step to give back */
+    load_seed(g);
+    assert_int_equal(work(g, PIPE_FORWARD, 0), 0);
+    emu->fail_malloc = 1; /* the copy of the anchor */
+    mallocs = emu->mallocs;
+    assert_int_equal(work(g, PIPE_EVAL_FORWARD, 0), LOCO_ENOMEM);
+    assert_int_equal(emu->fail_malloc, 0);
+    come_back(g);
+    assert_int_equal(work(g, PIPE_BACKWARD, 0), 0);
+    assert_int_equal(work(g, PIPE_STEP, 1), 0);
+    assert_int_equal(work(g, PIPE_EVAL_FORWARD, 0), 0);
+    assert_true(emu->mallocs > mallocs); /* and it is still on the GPU */
+    close_rig(g);
+}
+
 /* ---- another stage ------------------------------------------------------- */
 
 /* Whether or not the GPU would open again. */
@@ -133,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(without_fallback_a_broken_gpu_is_no_device),
         CASE(a_gpu_that_comes_back_is_opened_for_the_next_attempt),
+        CASE(held_out_text_without_memory_costs_no_step),
         CASE(a_machine_that_left_its_gpu_moves_without_it),
     };
     void *library;
