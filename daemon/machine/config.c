@@ -351,7 +351,7 @@ find_stages(struct machine *m, uint64_t have, uint64_t *gpu_need)
     for (uint32_t s = 0; s < m->terms.stages; s++) {
         uint64_t of_stage = machine_stage_need(m, s), of_gpu;
 
-        if (machine_stage_fits_gpu(m, s, &of_gpu) &&
+        if (machine_stage_fits_gpu(m, s, m->opt.gpu_bytes, &of_gpu) &&
             of_stage <= have) {
             m->terms.stage_fits |= 1ULL << s;
         }

@@ -444,10 +444,11 @@ void machine_find_stages(struct machine *m);
 
 /* machine/stage.c */
 uint64_t machine_stage_need(const struct machine *m, uint32_t stage);
-/* Bytes of the GPU's memory that it takes at least, and whether they were free;
- * 0 and true without a GPU. */
+/* Bytes of the GPU's memory that it takes at least, and whether they are among
+ * those; 0 and true without a GPU. */
 bool machine_stage_fits_gpu(const struct machine *m,
                             uint32_t stage,
+                            uint64_t have,
                             uint64_t *need);
 /* STAGE. */
 void machine_stage_move(struct machine *m, uint32_t stage);

@@ -165,12 +165,49 @@ static void a_machine_that_left_its_gpu_moves_without_it(void **state)
     }
 }
 
+/* The answer comes before anything of the stage is taken: the machine goes on,
+ * in a stage that it has the memory for. */
+static void a_stage_that_lacks_memory_now_is_refused(void **state)
+{
+    struct rig *g = open_first(true);
+
+    (void)state;
+    assert_int_equal(g->terms.stage_fits, 3);
+    device.gpu.memory_bytes = (64 << 20) + 1000; /* others took the rest */
+    assert_int_equal(stage(g, 1), LOCO_ENOMEM);
+    device.gpu.memory_bytes = 0;
+    assert_int_equal(stage(g, 0), 0);
+    assert_int_equal(g->terms.stage_fits, 1); /* nobody asks it again */
+    load_seed(g);
+    assert_int_equal(work(g, PIPE_STEP, 0), 0);
+    close_rig(g);
+}
+
+/* Nothing of it has been used since the stage before. */
+static void a_gpu_that_broke_unseen_is_left_on_a_move(void **state)
+{
+    (void)state;
+    for (int fallback = 0; fallback < 2; fallback++) {
+        struct rig *g = open_first(fallback != 0);
+
+        emu->sticky = 700; /* an illegal address */
+        assert_int_equal(stage(g, 1), fallback ? 0 : LOCO_EDEVICE);
+        if (fallback != 0) {
+            load_seed(g);
+            assert_int_equal(work(g, PIPE_STEP, 0), 0);
+        }
+        close_rig(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(without_fallback_a_broken_gpu_is_no_device),
         CASE(a_gpu_that_comes_back_is_opened_for_the_next_attempt),
         CASE(held_out_text_without_memory_costs_no_step),
+        CASE(a_stage_that_lacks_memory_now_is_refused),
+        CASE(a_gpu_that_broke_unseen_is_left_on_a_move),
         CASE(a_machine_that_left_its_gpu_moves_without_it),
     };
     void *library;
