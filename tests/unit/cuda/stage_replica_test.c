@@ -6,6 +6,7 @@
 
 #include "proto/base/errmsg.h"
 #include "train/replica/outer.h"
+#include "train/replica/pair.h"
 #include "train/replica/plan.h"
 #include "train/replica/stage.h"
 
@@ -313,6 +314,34 @@ static void held_out_text_sees_a_state_that_is_loaded(void **state)
     }
 }
 
+/* And one that another was mixed into. */
+static void held_out_text_sees_a_state_that_is_mixed(void **state)
+{
+    struct replica_options opt = options(true, true);
+    struct worker w;
+    double before, after;
+
+    (void)state;
+    opt.method.group = METHOD_PAIR;
+    opt.method.period_u = 0;
+    open_worker(&w, &opt, 2);
+    before = bits_of(&w);
+    for (uint32_t s = 0; s <= w.stages; s++) {
+        struct replica *r = s == w.stages ? &w.whole : &w.part[s];
+        float *other = state_of(r);
+
+        for (uint64_t i = 0; i < r->n; i++) {
+            other[i] *= 30;
+        }
+        assert_int_equal(replica_mix(r, other, 0.5), 0);
+        free(other);
+    }
+    after = bits_of(&w);
+    check_bits(&w, after);
+    assert_true(fabs(after - before) > 0.01 * before);
+    close_worker(&w);
+}
+
 /* ---- memory ------------------------------------------------------------- */
 
 /* The plan is what is taken, at its most. Without the outer step's memory that
@@ -544,6 +573,7 @@ int main(void)
                                renew),
         cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_loaded,
                                renew),
+        cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_mixed, renew),
         cmocka_unit_test_setup(what_is_planned_is_what_is_taken, renew),
         cmocka_unit_test_setup(a_step_and_held_out_text_are_in_the_plan, renew),
         cmocka_unit_test_setup(memory_that_runs_out_while_opening_is_given_back,
