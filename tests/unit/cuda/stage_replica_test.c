@@ -385,6 +385,24 @@ static void what_is_planned_is_what_is_taken(void **state)
     replica_close(&r);
 }
 
+/* Rows that come from and go to other stages wait in this process, with bf16
+ * also as the GPU has them. */
+static void the_rows_of_a_stage_are_in_its_bytes(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const struct replica_options whole = options(bf16 != 0, false);
+        struct replica_options opt = part_of(&whole, 2, 1);
+        size_t bytes;
+
+        opt.micro_batch = 1;
+        bytes = replica_bytes(&opt);
+        opt.micro_batch = 3;
+        assert_int_equal(replica_bytes(&opt) - bytes,
+                         2 * SEQ * DIM * (bf16 ? 6 : 4));
+    }
+}
+
 /* Every allocation of an opening fails once; nothing is lost. */
 static void memory_that_runs_out_while_opening_is_given_back(void **state)
 {
@@ -541,6 +559,7 @@ static void a_launcher_without_memory_costs_an_attempt(void **state)
         for (uint32_t there = 0; there < STAGES; there++) {
             struct replica *r;
             struct worker w;
+            float loss;
             int rv;
 
             (void)renew(NULL);
@@ -554,6 +573,9 @@ static void a_launcher_without_memory_costs_an_attempt(void **state)
             } else { /* a first stage has it in its forward pass */
                 assert_int_equal(rv, there == 0 ? 0 : LOCO_EBUSY);
                 assert_false(r->outer.on);
+            }
+            if (there > 0) { /* its sum is rubbish, of which no count is true */
+                assert_int_equal(replica_stage_step(r, 0, &loss), LOCO_EINVAL);
             }
             for (uint32_t s = 0; s < STAGES && rv != 0; s++) {
                 replica_stage_clear(&w.part[s]);
@@ -574,6 +596,7 @@ int main(void)
         cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_loaded,
                                renew),
         cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_mixed, renew),
+        cmocka_unit_test_setup(the_rows_of_a_stage_are_in_its_bytes, renew),
         cmocka_unit_test_setup(what_is_planned_is_what_is_taken, renew),
         cmocka_unit_test_setup(a_step_and_held_out_text_are_in_the_plan, renew),
         cmocka_unit_test_setup(memory_that_runs_out_while_opening_is_given_back,
