@@ -56,9 +56,6 @@ bool machine_stage_fits_gpu(const struct machine *m,
     return plan.micro_batch > 0;
 }
 
-#define MB(bytes)    ((unsigned long long)((bytes) >> 20))
-#define MB_UP(bytes) MB((bytes) + (1U << 20) - 1)
-
 /* ---- another stage ----------------------------------------------------- */
 
 /* A GPU that failed is not taken up again: what fits is another thing now. */

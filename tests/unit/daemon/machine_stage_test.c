@@ -584,6 +584,39 @@ static void a_stage_that_the_gpu_does_not_hold_is_not_taken(void **state)
     assert_int_equal(fits(&device, 0), 0); /* the run is refused */
 }
 
+/* What the machine logs meanwhile. */
+static void
+log_of_a_refusal(const struct device_options *device, char *said, size_t cap)
+{
+    FILE *f = tmpfile();
+    int errors = dup(STDERR_FILENO);
+
+    assert_true(f != NULL && errors >= 0);
+    assert_true(dup2(fileno(f), STDERR_FILENO) >= 0);
+    (void)fits(device, 0);
+    assert_true(dup2(errors, STDERR_FILENO) >= 0);
+    (void)close(errors);
+    rewind(f);
+    said[fread(said, 1, cap - 1, f)] = '\0';
+    (void)fclose(f);
+}
+
+/* More than what there is, as a reader sees it, and who says how much that is.
+ */
+static void a_refusal_names_both_sizes_and_the_limit(void **state)
+{
+    struct device_options device = {.gpu = {.bf16 = true}};
+    char said[2000];
+
+    (void)state;
+    log_of_a_refusal(&device, said, sizeof said);
+    assert_non_null(strstr(said, "needs 1 MB of the GPU's, of which 0 MB may "
+                                 "be used (what was free at the start)"));
+    device.gpu.memory_bytes = 1;
+    log_of_a_refusal(&device, said, sizeof said);
+    assert_non_null(strstr(said, "(the setting gpu_memory_bytes)"));
+}
+
 static uint64_t clock_ns(clockid_t id)
 {
     struct timespec t;
@@ -635,6 +668,7 @@ int main(void)
         CASE(a_machine_moves_to_another_stage),
         CASE(what_it_trained_in_a_stage_before_counts_on),
         CASE(a_stage_that_the_gpu_does_not_hold_is_not_taken),
+        CASE(a_refusal_names_both_sizes_and_the_limit),
         CASE(a_share_of_the_processor_holds_for_stages),
     };
 
