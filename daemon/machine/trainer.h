@@ -88,7 +88,8 @@ struct trainer_options {
     /* Add to each contribution what rounding took from the one before. */
     bool error_feedback;
     /* A GPU that fails is opened again once; then training goes on on the
-     * processor, or without this the TRAIN ends with the code. */
+     * processor, or without this the TRAIN ends with the code. A stage that
+     * finds none opens it once more, and says LOCO_EDEVICE where that fails. */
     bool cpu_fallback;
     void *self;
     void (*post)(void *self, const struct local_event *event);
