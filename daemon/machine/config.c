@@ -337,40 +337,59 @@ uint64_t machine_replica_need(const struct machine *m,
     return run_memory(&m->vector, r, wire, m->manifest->sync.error_feedback);
 }
 
-#define MB(bytes) ((unsigned long long)((bytes) >> 20))
-
 /* Which stages fit, into memory of so many bytes and into the GPU's; the least
- * that one needs of each. */
+ * that one needs, and that one of those that fit into the memory needs of the
+ * GPU's. */
 static uint64_t
 find_stages(struct machine *m, uint64_t have, uint64_t *gpu_need)
 {
     uint64_t need = UINT64_MAX;
 
     *gpu_need = UINT64_MAX;
+    m->terms.stage_fits = 0;
     for (uint32_t s = 0; s < m->terms.stages; s++) {
         uint64_t of_stage = machine_stage_need(m, s), of_gpu;
 
-        if (machine_stage_fits_gpu(m, s, &of_gpu) && of_stage <= have) {
+        if (machine_stage_fits_gpu(m, s, m->opt.gpu_bytes, &of_gpu) &&
+            of_stage <= have) {
             m->terms.stage_fits |= 1ULL << s;
         }
         need = of_stage < need ? of_stage : need;
-        *gpu_need = of_gpu < *gpu_need ? of_gpu : *gpu_need;
+        if (of_stage <= have && of_gpu < *gpu_need) {
+            *gpu_need = of_gpu;
+        }
     }
     return need;
+}
+
+static void read_limit(const struct machine *m, struct memory_limit *have)
+{
+    uint64_t cap = atomic_load(&m->use.memory_cap);
+
+    memory_limit_read("", have);
+    if (cap > 0 && cap < have->bytes) {
+        have->bytes = cap;
+        have->whose = "the setting memory_bytes";
+    }
+}
+
+void machine_find_stages(struct machine *m)
+{
+    struct memory_limit have;
+    uint64_t gpu_need;
+
+    read_limit(m, &have);
+    (void)find_stages(m, have.bytes, &gpu_need);
 }
 
 /* Of stages one must fit. */
 static int check_memory(struct machine *m, struct machine_job *j)
 {
     struct memory_limit have;
-    uint64_t need, gpu_need = 0, cap = atomic_load(&m->use.memory_cap);
+    uint64_t need, gpu_need = 0;
     bool staged = m->terms.stages > 1;
 
-    memory_limit_read("", &have);
-    if (cap > 0 && cap < have.bytes) {
-        have.bytes = cap;
-        have.whose = "the setting memory_bytes";
-    }
+    read_limit(m, &have);
     need = staged ? find_stages(m, have.bytes, &gpu_need)
                   : machine_replica_need(m, &m->replica);
     m->use.memory_need = need;
@@ -378,15 +397,19 @@ static int check_memory(struct machine *m, struct machine_job *j)
         (void)snprintf(j->errmsg, sizeof j->errmsg,
                        "the run needs %llu MB of memory and %s has %llu MB; "
                        "choose a smaller inner.micro_batch or another machine",
-                       MB(need), have.whose, MB(have.bytes));
+                       MB_UP(need), have.whose, MB(have.bytes));
         return LOCO_ENOMEM;
     }
     if (staged && m->terms.stage_fits == 0) {
         (void)snprintf(j->errmsg, sizeof j->errmsg,
-                       "no stage of the run fits here: the least needs %llu MB "
-                       "of the GPU's memory, of which %llu MB may be used; use "
-                       "--device cpu, or a GPU with more",
-                       MB(gpu_need), MB(m->opt.gpu_bytes));
+                       "no stage of the run fits here: of those that fit into "
+                       "this machine's memory the least needs %llu MB of the "
+                       "GPU's, of which %llu MB may be used (%s); use --device "
+                       "cpu, or a GPU with more",
+                       MB_UP(gpu_need), MB(m->opt.gpu_bytes),
+                       m->opt.device->gpu.memory_bytes > 0
+                           ? "the setting gpu_memory_bytes"
+                           : "what was free at the start");
         return LOCO_ENOMEM;
     }
     return 0;

@@ -433,18 +433,26 @@ uint8_t *machine_pair_at(struct machine *m, const struct segment *s);
 int machine_pair_hash(struct machine *m, const struct job *job);
 int machine_pair_apply(struct machine *m, const struct job *job);
 
+/* For sentences: what is there, and what is needed. */
+#define MB(bytes)    ((unsigned long long)((bytes) >> 20))
+#define MB_UP(bytes) MB((bytes) + (1U << 20) - 1)
+
 /* machine/config.c: what follows from replica.part. */
 int machine_read_part(struct machine *m, char *errmsg);
 /* Bytes that the machine takes for such a replica. */
 uint64_t machine_replica_need(const struct machine *m,
                               const struct replica_options *r);
 
+/* Which stages fit: into the terms. */
+void machine_find_stages(struct machine *m);
+
 /* machine/stage.c */
 uint64_t machine_stage_need(const struct machine *m, uint32_t stage);
-/* Bytes of the GPU's memory that it takes at least, and whether they were free;
- * 0 and true without a GPU. */
+/* Bytes of the GPU's memory that it takes at least, and whether they are among
+ * those; 0 and true without a GPU. */
 bool machine_stage_fits_gpu(const struct machine *m,
                             uint32_t stage,
+                            uint64_t have,
                             uint64_t *need);
 /* STAGE. */
 void machine_stage_move(struct machine *m, uint32_t stage);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "daemon/machine/internal.h"
+#include "kernels/device.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "proto/base/log.h"
@@ -35,6 +36,7 @@ uint64_t machine_stage_need(const struct machine *m, uint32_t stage)
 
 bool machine_stage_fits_gpu(const struct machine *m,
                             uint32_t stage,
+                            uint64_t have,
                             uint64_t *need)
 {
     struct replica_options r = m->replica;
@@ -49,18 +51,28 @@ bool machine_stage_fits_gpu(const struct machine *m,
         *need = UINT64_MAX;
         return false;
     }
-    replica_plan(&r, m->opt.gpu_bytes, &plan);
+    replica_plan(&r, have, &plan);
     *need = plan.state_bytes + plan.work_bytes;
     return plan.micro_batch > 0;
 }
 
 /* ---- another stage ----------------------------------------------------- */
 
+/* A GPU that failed is not taken up again: what fits is another thing now. */
+static void leave_gpu(struct machine *m)
+{
+    m->replica.device = NULL;
+    machine_find_stages(m);
+}
+
 static void forget(struct machine *m)
 {
     if (m->trainer != NULL) {
         trainer_stop(m->trainer);
         m->stage.tokens_seen = trainer_tokens_seen(m->trainer);
+        if (trainer_left_gpu(m->trainer)) {
+            leave_gpu(m);
+        }
     }
     trainer_close(m->trainer);
     m->trainer = NULL;
@@ -78,6 +90,54 @@ static void forget(struct machine *m)
     m->wire.error = NULL;
 }
 
+/* What is free of the GPU's memory now: other programs may have taken some
+ * since the start. A GPU that cannot be opened any more is left, where the
+ * processor may take its place. */
+static int measure_gpu(struct machine *m, uint64_t *have, char *errmsg)
+{
+    char why[PLUGIN_ERRMSG];
+    struct backend be;
+    int rv = backend_device(&be, m->replica.device, why);
+
+    if (rv == 0) {
+        *have = device_info(be.device)->free_bytes;
+        backend_close(&be);
+    } else if (m->opt.cpu_fallback) {
+        log_warn("train", "continuing on the processor: %s", why);
+        leave_gpu(m);
+        rv = 0;
+    } else {
+        rv = errmsg_fail(errmsg, rv == LOCO_ENOMEM ? rv : LOCO_EDEVICE,
+                         "%.200s", why);
+    }
+    return rv;
+}
+
+/* Before anything of the stage is taken, so that the node can choose another
+ * one: whether this machine has the memory for it. */
+static int see_memory(struct machine *m, uint32_t stage, char *errmsg)
+{
+    uint64_t have = 0, need;
+    int rv = m->replica.device == NULL ? 0 : measure_gpu(m, &have, errmsg);
+
+    if (rv != 0) {
+        return rv;
+    }
+    if (!machine_stage_fits_gpu(m, stage, have, &need)) {
+        m->terms.stage_fits &= ~(1ULL << stage);
+        return errmsg_fail(errmsg, LOCO_ENOMEM,
+                           "stage %u needs %llu MB of the GPU's memory, of "
+                           "which %llu MB may be used now",
+                           stage + 1, MB_UP(need), MB(have));
+    }
+    if ((m->terms.stage_fits >> stage & 1) == 0) {
+        return errmsg_fail(errmsg, LOCO_ENOMEM,
+                           "stage %u does not fit into this machine's memory",
+                           stage + 1);
+    }
+    return 0;
+}
+
 static int become(struct machine *m, uint32_t stage, char *errmsg)
 {
     struct replica_options *r = &m->replica;
@@ -88,6 +148,10 @@ static int become(struct machine *m, uint32_t stage, char *errmsg)
 
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "the run has no stage %u", stage);
+    }
+    rv = see_memory(m, stage, errmsg);
+    if (rv != 0) {
+        return rv;
     }
     m->n = (uint64_t)r->part.numel;
     rv = machine_read_part(m, errmsg);

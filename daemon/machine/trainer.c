@@ -477,6 +477,33 @@ static void pipe_stepped(struct trainer *t, uint64_t tokens, float loss)
     post_progress(t);
 }
 
+/* No TRAIN comes before the steps of a stage, which would open again what was
+ * lost in an earlier attempt (begin_task): once more, here. LOCO_EDEVICE:
+ * nothing is left to work on. */
+static int find_device(struct trainer *t)
+{
+    char errmsg[ERRMSG_SIZE] = "";
+
+    if (t->replica.have_backend) {
+        return 0;
+    }
+    if (replica_recover(&t->replica, true, errmsg) != 0) {
+        log_error("train", "the GPU is lost, and cannot be opened again: %s",
+                  errmsg);
+        return LOCO_EDEVICE;
+    }
+    log_warn("train", "the GPU was lost, and is open again");
+    return 0;
+}
+
+/* Held-out text passes beside the steps, and has no figure then: what they need
+ * is there. */
+static bool only_lacks_room(enum pipe_op op, int rc)
+{
+    return rc == LOCO_ENOMEM &&
+           (op == PIPE_EVAL_FORWARD || op == PIPE_EVAL_SCORE);
+}
+
 static void run_pipe(struct trainer *t, const struct job *job)
 {
     const struct job_pipe *c = &job->pipe;
@@ -485,10 +512,16 @@ static void run_pipe(struct trainer *t, const struct job *job)
     double began = trainer_now_s();
     float loss = NAN;
 
-    ev.rc = t->opt.slots == NULL
-                ? LOCO_EINVAL
-                : trainer_stage_run(&t->stage, &t->replica, c, &loss);
-    if (lost_gpu(t, ev.rc)) { /* the attempt failed; the next one need not */
+    if (t->opt.slots == NULL) {
+        ev.rc = LOCO_EINVAL;
+    } else {
+        ev.rc = c->op == PIPE_CLEAR ? 0 : find_device(t);
+    }
+    if (ev.rc == 0) {
+        ev.rc = trainer_stage_run(&t->stage, &t->replica, c, &loss);
+    }
+    if (lost_gpu(t, ev.rc) && !only_lacks_room(c->op, ev.rc)) {
+        /* the attempt failed; the next one need not */
         (void)recover(t, ev.rc);
         replica_stage_clear(&t->replica);
     }
@@ -932,6 +965,11 @@ uint64_t trainer_tokens_seen(const struct trainer *t)
 {
     assert(t->stopped);
     return t->replica.tokens_seen;
+}
+
+bool trainer_left_gpu(const struct trainer *t)
+{
+    return t->opt.replica.device != NULL && t->replica.opt.device == NULL;
 }
 
 void trainer_close(struct trainer *t)

@@ -88,7 +88,8 @@ struct trainer_options {
     /* Add to each contribution what rounding took from the one before. */
     bool error_feedback;
     /* A GPU that fails is opened again once; then training goes on on the
-     * processor, or without this the TRAIN ends with the code. */
+     * processor, or without this the TRAIN ends with the code. A stage that
+     * finds none opens it once more, and says LOCO_EDEVICE where that fails. */
     bool cpu_fallback;
     void *self;
     void (*post)(void *self, const struct local_event *event);
@@ -150,6 +151,10 @@ void trainer_stop(struct trainer *t);
 
 /* Ever, by this peer; of one that was stopped. */
 uint64_t trainer_tokens_seen(const struct trainer *t);
+
+/* Its GPU failed, and the processor was to take its place; of one that was
+ * stopped. */
+bool trainer_left_gpu(const struct trainer *t);
 
 /* Stops it and gives its memory back. */
 void trainer_close(struct trainer *t);

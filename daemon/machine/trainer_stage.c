@@ -150,7 +150,7 @@ int trainer_stage_run(struct trainer_stage *t,
     case PIPE_BACKWARD:
         return backward(t, r, c);
     case PIPE_STEP:
-        return replica_stage_step(r, c->count, loss);
+        return replica_stage_step(r, c->step, c->count, loss);
     case PIPE_CLEAR:
         replica_stage_clear(r);
         return 0;

@@ -498,8 +498,13 @@ static void on_stage_local(struct node *n, const struct local_event *e)
 {
     if (e->type == LOCAL_STAGED) {
         node_on_staged(n, e);
+    } else if (e->rc == LOCO_EDEVICE) {
+        node_pipe_disabled(n);
     } else if (e->piped.op == PIPE_EVAL_FORWARD ||
                e->piped.op == PIPE_EVAL_SCORE) {
+        if (e->rc == LOCO_ECUDA || e->rc == LOCO_ETIMEOUT) {
+            node_pipe_broken(n);
+        }
         node_eval_piped(n, e);
     } else {
         node_on_piped(n, e);

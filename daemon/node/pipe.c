@@ -20,7 +20,8 @@
  *      before the host could have been found dead;
  *   3. the own machine fails, or hangs: pipeline_leave(), the others do
  *      without us; while it hangs we are in no view either, or the rounds of
- *      our group would wait for what we cannot give;
+ *      our group would wait for what we cannot give; one that has no device
+ *      left to work on stops with goodbye;
  *   4. what a host sends is no micro-batch (labels, codec): it is lost at once.
  */
 #include "daemon/node/internal.h"

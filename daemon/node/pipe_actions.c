@@ -278,6 +278,41 @@ static void done(struct node *n,
     node_pipe_execute(n);
 }
 
+/* Somebody else can go on from the steps that this one cannot finish. */
+static bool has_colleague(const struct node *n)
+{
+    const struct pipeline *p = &n->pipe.core;
+
+    for (uint32_t k = 0; k < p->n; k++) {
+        if (k != p->self && (p->layout >> k & 1) != 0 &&
+            p->host[k].stage == n->stages.own) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void say_failed(struct node *n)
+{
+    out_log(n->out, LOG_ERROR,
+            "round %llu: this machine cannot finish the step; %s",
+            (unsigned long long)n->pipe.core.round,
+            has_colleague(n) ? "the others continue without it"
+                             : "its stage has no other host, and the others "
+                               "wait until it can");
+}
+
+/* The machine has nothing left to compute on, and said why: goodbye, and the
+ * stage is free for others. */
+void node_pipe_disabled(struct node *n)
+{
+    if (!n->stopped) {
+        out_log(n->out, LOG_ERROR, "this machine leaves stage %u of %u",
+                n->stages.own + 1, n->terms.stages);
+        node_stop(n, LOCO_EXIT_DEVICE);
+    }
+}
+
 void node_on_piped(struct node *n, const struct local_event *e)
 {
     node_training_hang(n, n->training.hangs &&
@@ -292,10 +327,7 @@ void node_on_piped(struct node *n, const struct local_event *e)
              ? n->pipe.core.stepping
              : e->piped.attempt ==
                    pipeline_tag(n->pipe.core.attempt, n->pipe.core.step))) {
-        out_log(n->out, LOG_ERROR,
-                "round %llu: this machine cannot finish the step; the others "
-                "continue without it",
-                (unsigned long long)n->pipe.core.round);
+        say_failed(n);
         n->pipe.core.stepping = false;
         node_pipe_leave(n);
         return;
@@ -304,6 +336,19 @@ void node_on_piped(struct node *n, const struct local_event *e)
         node_training_at(n, e->piped.inner_step);
     }
     done(n, type_of[e->piped.op], e->piped.attempt, (uint32_t)e->piped.index);
+}
+
+void node_pipe_broken(struct node *n)
+{
+    const struct pipeline *p = &n->pipe.core;
+
+    /* A STEP that waits behind it says so itself. */
+    if (n->pipe.open && !p->stepping &&
+        (p->state == PIPELINE_GATHER || p->state == PIPELINE_RUN ||
+         p->state == PIPELINE_HELD)) {
+        say_failed(n);
+        node_pipe_leave(n);
+    }
 }
 
 static uint32_t host_of(const struct node *n, const struct peer_id *id)

@@ -313,8 +313,9 @@ void node_on_staged(struct node *n, const struct local_event *e)
         n->terms.stage_fits &= ~(1ULL << n->stages.own);
         n->stages.staging = STAGING_NONE;
         if (n->terms.stage_fits == 0) {
-            node_stop(n, e->rc == LOCO_ENOMEM ? LOCO_EXIT_RESOURCES
-                                              : LOCO_EXIT_CONFIG);
+            node_stop(n, e->rc == LOCO_ENOMEM    ? LOCO_EXIT_RESOURCES
+                         : e->rc == LOCO_EDEVICE ? LOCO_EXIT_DEVICE
+                                                 : LOCO_EXIT_CONFIG);
         }
         return;
     }

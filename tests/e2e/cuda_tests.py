@@ -8,7 +8,7 @@ import os
 import re
 
 from e2e_registry import Skipped, test
-from swarm import BUILD, LOCO, LOCOD, Swarm, check, run
+from swarm import BUILD, LOCO, LOCOD, Swarm, check, run, wait_for
 
 EMULATED = os.path.join(BUILD, "tests", "libloco_cuda_emulated.so")
 # The emulator is slow: the other peer waits for it.
@@ -120,6 +120,34 @@ def a_stage_breaks():
     check("the GPU failed" in log, "the failure is not said")
     check("continuing on the processor: done" in log,
           f"nothing took its place: {log[-600:]}")
+
+
+@test("a stage whose GPU breaks and may not go on on the processor stops with "
+      "a sentence, and comes back", seconds=330)
+def a_stage_stops():
+    if "LOCO_GPU_PLUGIN" in os.environ:
+        raise Skipped("only the emulator breaks when it is told to")
+    settings = {**dict(SMALL), "stages": 2, "model.tied": "false",
+                "inner.batch": 2}
+    with Swarm(peers=2, rounds=3, period=2, min_peers=2,
+               settings=settings.items()) as s:
+        first = s.peer().start(
+            "--run", s.yaml, "--device", "cuda", "--gpu-plugin", plugin(),
+            "--gpu-fallback", "off",
+            env={"LOCO_EMULATOR": "fail_launch=100"}).wait_up()
+        s.peer().start("--join", s.uri()).wait_up()
+        first.wait_exit(8, seconds=100)
+        log = first.log(whole=True)
+        check("the GPU is lost, and cannot be opened again" in log and
+              "this machine leaves stage" in log, f"not said: {log[-600:]}")
+        check("the others continue" not in log, "its stage had no other host")
+        check(log.count("cannot finish the step") <= 2,
+              "it tried again and again")
+        wait_for(lambda: "has no host" in (s.peers[1].status()["reason"] or ""),
+                 "the other host to miss its stage")
+        first.start("--run", s.yaml, "--device", "cpu").wait_up()
+        for p in s.peers:
+            p.wait_state("finished", seconds=100)
 
 
 @test("--device cuda without a plug-in or a GPU is exit code 8 with a sentence")

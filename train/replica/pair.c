@@ -4,14 +4,16 @@
 #include <string.h>
 
 #include "train/replica/device.h"
+#include "train/replica/outer.h"
 #include "train/replica/state.h"
 #include "train/sync/finite.h"
 #include "train/sync/pair_mean.h"
 
-/* At an anchor, with nothing made since; the clock of learning rates counts a
- * turn as a round. */
+/* At another anchor, with nothing made since; the clock of learning rates
+ * counts a turn as a round. */
 static void begin(struct replica *r)
 {
+    replica_outer_forget(r);
     r->packed = false;
     r->since = r->packed_since = 0;
     r->tokens_pending = r->packed_tokens = 0;

@@ -80,7 +80,7 @@ static void begin_sum(struct replica *r)
 }
 
 /* One more is in the sum, or the sum is rubbish: no count will fit. Where a GPU
- * has more room now, the next attempt at the step gets it. */
+ * has more room now, the next attempt at a step gets it. */
 static int note(struct replica *r, int rv)
 {
     if (rv == 0 && r->summed < REPLICA_MICRO_MAX) {
@@ -130,9 +130,13 @@ void replica_stage_clear(struct replica *r)
     r->loss_sum = 0;
 }
 
-int replica_stage_step(struct replica *r, uint32_t count, float *loss)
+int replica_stage_step(struct replica *r,
+                       uint32_t step,
+                       uint32_t count,
+                       float *loss)
 {
     uint64_t positions = (uint64_t)count * r->opt.micro_batch * r->opt.seq;
+    uint64_t since = r->since;
     int rv = usable(r) && count == r->summed ? 0 : LOCO_EINVAL;
 
     *loss = r->opt.part.scores && count > 0
@@ -140,7 +144,9 @@ int replica_stage_step(struct replica *r, uint32_t count, float *loss)
                 : NAN;
     if (rv == 0) {
         begin_sum(r); /* of nothing */
+        r->since = step;
         rv = replica_take_gradient(r, positions);
+        r->since = rv == 0 ? r->since : since;
     }
     replica_stage_clear(r);
     return rv;

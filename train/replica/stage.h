@@ -27,7 +27,9 @@
  * With a GPU theta, the sum, moments and slots lie there, x, y, dx, dy here. A
  * GPU that is lost took the slots and the sum with it: replica_recover(), then
  * replica_stage_clear(). LOCO_EBUSY of score or backward: there was no room for
- * a launcher, and there is now; the sum is rubbish.
+ * a launcher, and there is now; the sum is rubbish. To the node that is an
+ * error like others: it leaves the attempt, and is in the next one that begins,
+ * which where others hold its stage may be that of the next round.
  */
 #ifndef LOCO_TRAIN_REPLICA_STAGE_H
 #define LOCO_TRAIN_REPLICA_STAGE_H
@@ -69,11 +71,16 @@ int replica_stage_backward(struct replica *r,
 void replica_stage_clear(struct replica *r);
 
 /* The optimizer's step with the sum of `count` micro-batches; 0: the step
- * counts, nothing moves. *loss: mean in nats per token where the stage scores,
- * else NAN. LOCO_EINVAL: another number is in the sum; LOCO_ENUMERIC: the
- * gradient is not finite. On failure the replica is as it was; the sum is
- * cleared in any case. */
-int replica_stage_step(struct replica *r, uint32_t count, float *loss);
+ * counts, nothing moves. It is the run's `step` since the anchor, from 0, and
+ * has the learning rate of that: this host may have missed some, or lost them
+ * with a GPU, and contributes those that it made. *loss: mean in nats per token
+ * where the stage scores, else NAN. LOCO_EINVAL: another number is in the sum;
+ * LOCO_ENUMERIC: the gradient is not finite. On failure the replica is as it
+ * was; the sum is cleared in any case. */
+int replica_stage_step(struct replica *r,
+                       uint32_t step,
+                       uint32_t count,
+                       float *loss);
 
 /* tokens, targets (micro_batch, seq): micro-batch `micro` of the windows that
  * replica_eval() of a whole model reads; rows behind the last one have no

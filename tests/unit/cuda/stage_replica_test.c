@@ -1,11 +1,13 @@
 /* Replicas of stages on the plug-in: over rounds they have the bits of the
  * replica that they were cut from, on the same GPU; held-out text passes in
  * between; memory is planned, and what does not fit is refused; a GPU that
- * fails in a stage costs a step. Needs the emulator: it injects the faults. */
+ * fails in a stage costs an attempt at the step, and the steps since the
+ * commit. Needs the emulator: it injects the faults. */
 #include "tests/unit/cuda/bench.h"
 
 #include "proto/base/errmsg.h"
 #include "train/replica/outer.h"
+#include "train/replica/pair.h"
 #include "train/replica/plan.h"
 #include "train/replica/stage.h"
 
@@ -191,7 +193,10 @@ static void step(struct worker *w, bool evaluates)
     }
     assert_int_equal(replica_step(&w->whole, &loss), 0);
     for (uint32_t s = 0; s < w->stages; s++) {
-        assert_int_equal(replica_stage_step(&w->part[s], MICRO, &staged), 0);
+        assert_int_equal(replica_stage_step(&w->part[s],
+                                            (uint32_t)w->part[s].since, MICRO,
+                                            &staged),
+                         0);
         assert_true(s + 1 == w->stages || isnan(staged));
     }
     assert_true(staged == loss);
@@ -313,6 +318,34 @@ static void held_out_text_sees_a_state_that_is_loaded(void **state)
     }
 }
 
+/* And one that another was mixed into. */
+static void held_out_text_sees_a_state_that_is_mixed(void **state)
+{
+    struct replica_options opt = options(true, true);
+    struct worker w;
+    double before, after;
+
+    (void)state;
+    opt.method.group = METHOD_PAIR;
+    opt.method.period_u = 0;
+    open_worker(&w, &opt, 2);
+    before = bits_of(&w);
+    for (uint32_t s = 0; s <= w.stages; s++) {
+        struct replica *r = s == w.stages ? &w.whole : &w.part[s];
+        float *other = state_of(r);
+
+        for (uint64_t i = 0; i < r->n; i++) {
+            other[i] *= 30;
+        }
+        assert_int_equal(replica_mix(r, other, 0.5), 0);
+        free(other);
+    }
+    after = bits_of(&w);
+    check_bits(&w, after);
+    assert_true(fabs(after - before) > 0.01 * before);
+    close_worker(&w);
+}
+
 /* ---- memory ------------------------------------------------------------- */
 
 /* The plan is what is taken, at its most. Without the outer step's memory that
@@ -356,6 +389,24 @@ static void what_is_planned_is_what_is_taken(void **state)
     replica_close(&r);
 }
 
+/* Rows that come from and go to other stages wait in this process, with bf16
+ * also as the GPU has them. */
+static void the_rows_of_a_stage_are_in_its_bytes(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const struct replica_options whole = options(bf16 != 0, false);
+        struct replica_options opt = part_of(&whole, 2, 1);
+        size_t bytes;
+
+        opt.micro_batch = 1;
+        bytes = replica_bytes(&opt);
+        opt.micro_batch = 3;
+        assert_int_equal(replica_bytes(&opt) - bytes,
+                         2 * SEQ * DIM * (bf16 ? 6 : 4));
+    }
+}
+
 /* Every allocation of an opening fails once; nothing is lost. */
 static void memory_that_runs_out_while_opening_is_given_back(void **state)
 {
@@ -378,8 +429,8 @@ static void memory_that_runs_out_while_opening_is_given_back(void **state)
 
 /* ---- a GPU that fails ---------------------------------------------------- */
 
-/* Only parts; all micro-batches of a step, and the step: the first error. */
-static int staged_step(struct worker *w)
+/* Only parts; all micro-batches of that step, and the step: the first error. */
+static int staged_step(struct worker *w, uint32_t at)
 {
     uint32_t tokens[SEQ], targets[SEQ];
     float loss;
@@ -391,7 +442,7 @@ static int staged_step(struct worker *w)
         rv = pass(w, tokens, targets, false);
     }
     for (uint32_t s = 0; s < w->stages && rv == 0; s++) {
-        rv = replica_stage_step(&w->part[s], MICRO, &loss);
+        rv = replica_stage_step(&w->part[s], at, MICRO, &loss);
     }
     return rv;
 }
@@ -429,7 +480,7 @@ static void a_step_and_held_out_text_are_in_the_plan(void **state)
 
         memset(text, 'a', sizeof text); /* one token: the most parts of sums */
         open_parts(&w, true, there);
-        assert_int_equal(staged_step(&w), 0);
+        assert_int_equal(staged_step(&w, 0), 0);
         (void)bits_of(&w);
         replica_plan(&w.part[there].opt, UINT64_MAX, &plan);
         assert_true(emu->used - before <=
@@ -442,13 +493,13 @@ static void a_step_and_held_out_text_are_in_the_plan(void **state)
 
 /* What a trainer does then: the processor in its place, and all begin the step
  * again. */
-static void goes_on(struct worker *w, uint32_t there, bool again)
+static void goes_on(struct worker *w, uint32_t there, bool again, uint32_t at)
 {
     assert_int_equal(replica_recover(&w->part[there], again, errmsg), 0);
     for (uint32_t s = 0; s < w->stages; s++) {
         replica_stage_clear(&w->part[s]);
     }
-    assert_int_equal(staged_step(w), 0);
+    assert_int_equal(staged_step(w, at), 0);
 }
 
 /* Each launch of a step of each stage breaks its GPU once. */
@@ -467,14 +518,15 @@ static void a_broken_gpu_ends_the_step_and_not_the_process(void **state)
             open_parts(&w, false, there);
             r = &w.part[there];
             emu->fail_launch = n;
-            rv = staged_step(&w);
+            rv = staged_step(&w, 0);
             if (rv != 0) {
                 broken++;
                 assert_int_equal(rv, LOCO_ECUDA);
                 assert_non_null(strstr(device_message(r->backend.device),
                                        "illegal memory access"));
-                assert_true(replica_stage_step(r, MICRO, &loss) != 0);
-                goes_on(&w, there, false);
+                assert_true(replica_stage_step(r, (uint32_t)r->since, MICRO,
+                                               &loss) != 0);
+                goes_on(&w, there, false, 0);
                 assert_int_equal(r->tokens_pending, MICRO * SEQ);
             }
             emu->fail_launch = 0; /* of the steps that passed */
@@ -486,6 +538,29 @@ static void a_broken_gpu_ends_the_step_and_not_the_process(void **state)
     }
 }
 
+/* What the first step made went with it, and is in no contribution; the second
+ * one is still the second. */
+static void a_gpu_that_breaks_in_the_second_step_goes_on_with_that(void **state)
+{
+    (void)state;
+    for (uint32_t there = 0; there < STAGES; there++) {
+        struct worker w;
+
+        (void)renew(NULL);
+        open_parts(&w, false, there);
+        assert_int_equal(staged_step(&w, 0), 0);
+        emu->fail_launch = 1;
+        assert_int_equal(staged_step(&w, 1), LOCO_ECUDA);
+        goes_on(&w, there, false, 1);
+        for (uint32_t s = 0; s < STAGES; s++) {
+            assert_int_equal(replica_clock(&w.part[s]), 2);
+            assert_int_equal(w.part[s].tokens_pending,
+                             (s == there ? 1 : 2) * MICRO * SEQ);
+        }
+        close_parts(&w);
+    }
+}
+
 static void a_gpu_that_does_not_answer_is_left_after_the_deadline(void **state)
 {
     (void)state;
@@ -494,11 +569,11 @@ static void a_gpu_that_does_not_answer_is_left_after_the_deadline(void **state)
 
         (void)renew(NULL);
         open_parts(&w, true, there);
-        assert_int_equal(staged_step(&w), 0);
+        assert_int_equal(staged_step(&w, 0), 0);
         emu->hang_after = 3;
-        assert_int_equal(staged_step(&w), LOCO_ETIMEOUT);
+        assert_int_equal(staged_step(&w, 1), LOCO_ETIMEOUT);
         emu->hanging = 0; /* it answers again */
-        goes_on(&w, there, true);
+        goes_on(&w, there, true, 1);
         close_parts(&w);
     }
 }
@@ -512,13 +587,14 @@ static void a_launcher_without_memory_costs_an_attempt(void **state)
         for (uint32_t there = 0; there < STAGES; there++) {
             struct replica *r;
             struct worker w;
+            float loss;
             int rv;
 
             (void)renew(NULL);
             open_parts(&w, engine != 0, there);
             r = &w.part[there];
             emu->fail_malloc = 1; /* the first scratch of a launcher */
-            rv = staged_step(&w);
+            rv = staged_step(&w, 0);
             assert_int_equal(emu->fail_malloc, 0);
             if (engine != 0) {
                 assert_int_equal(rv, LOCO_ENOMEM);
@@ -526,10 +602,14 @@ static void a_launcher_without_memory_costs_an_attempt(void **state)
                 assert_int_equal(rv, there == 0 ? 0 : LOCO_EBUSY);
                 assert_false(r->outer.on);
             }
+            if (there > 0) { /* its sum is rubbish, of which no count is true */
+                assert_int_equal(replica_stage_step(r, 0, 0, &loss),
+                                 LOCO_EINVAL);
+            }
             for (uint32_t s = 0; s < STAGES && rv != 0; s++) {
                 replica_stage_clear(&w.part[s]);
             }
-            assert_int_equal(staged_step(&w), 0);
+            assert_int_equal(staged_step(&w, 0), 0);
             (void)bits_of(&w); /* with a copy of phi of its own */
             assert_true(r->outer.eval != NULL);
             close_parts(&w);
@@ -544,12 +624,16 @@ int main(void)
                                renew),
         cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_loaded,
                                renew),
+        cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_mixed, renew),
+        cmocka_unit_test_setup(the_rows_of_a_stage_are_in_its_bytes, renew),
         cmocka_unit_test_setup(what_is_planned_is_what_is_taken, renew),
         cmocka_unit_test_setup(a_step_and_held_out_text_are_in_the_plan, renew),
         cmocka_unit_test_setup(memory_that_runs_out_while_opening_is_given_back,
                                renew),
         cmocka_unit_test_setup(a_broken_gpu_ends_the_step_and_not_the_process,
                                renew),
+        cmocka_unit_test_setup(
+            a_gpu_that_breaks_in_the_second_step_goes_on_with_that, renew),
         cmocka_unit_test_setup(
             a_gpu_that_does_not_answer_is_left_after_the_deadline, renew),
         cmocka_unit_test_setup(a_launcher_without_memory_costs_an_attempt,

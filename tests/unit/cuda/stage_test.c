@@ -1,14 +1,12 @@
 /* A model cut into stages on the plug-in: the bits of the unsplit model there,
- * stages on a processor as a neighbour, held-out text between micro-batches,
- * replicas over rounds. On a real GPU the order of sums may follow where a
- * part's tensors begin in memory: there it is a tolerance, not bits.
+ * stages on a processor as a neighbour, held-out text between micro-batches.
+ * Replicas over rounds: stage_replica_test.c. On a real GPU the order of sums
+ * may follow where a part's tensors begin in memory: there it is a tolerance,
+ * not bits.
  * use: test_cuda_stage [PLUGIN] */
 #include "tests/unit/cuda/bench.h"
 
-#include "proto/base/errmsg.h"
 #include "train/model/llama_stage.h"
-#include "train/replica/outer.h"
-#include "train/replica/stage.h"
 
 #define STAGES  3
 #define MICRO   2 /* micro-batches on their way at once */
@@ -387,6 +385,7 @@ static void not_finite(void)
 static void spoilt(void)
 {
     static struct pipeline p;
+    static float grad[NUMBERS];
     const struct backend *const there[STAGES] = {&gpu, &gpu, &gpu};
     const float nan = NAN;
     struct stage_batch batch;
@@ -419,6 +418,18 @@ static void spoilt(void)
     assert_int_equal(stage_score(p.stage[2].m, p.stage[2].theta, &batch,
                                  p.stage[2].grad, &loss, &y),
                      LOCO_ENUMERIC);
+    /* nor with a loss of nothing, which is 0 whatever was made */
+    for (int i = 0; i < ROWS; i++) {
+        targets[0][i] = LLAMA_IGNORE;
+    }
+    assert_int_equal(stage_score(p.stage[2].m, p.stage[2].theta, &batch,
+                                 p.stage[2].grad, &loss, &y),
+                     LOCO_ENUMERIC);
+    gpu.get(&gpu, grad, p.stage[2].grad,
+            (size_t)p.stage[2].part.numel * sizeof *grad);
+    for (int64_t i = 0; i < p.stage[2].part.numel; i++) {
+        assert_true(grad[i] == 0);
+    }
     close_pipeline(&p);
 }
 

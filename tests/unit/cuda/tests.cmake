@@ -12,6 +12,14 @@ if(TARGET loco_cuda_emulated)
     target_compile_definitions(test_cuda_${name} PRIVATE
       LOCO_EMULATED_PLUGIN="$<TARGET_FILE:loco_cuda_emulated>")
   endforeach()
+  if(LOCO_NETWORK)
+    loco_unit(cuda stage_machine loco_daemon)
+    add_dependencies(test_cuda_stage_machine loco_cuda_emulated)
+    target_compile_definitions(test_cuda_stage_machine PRIVATE
+      LOCO_EMULATED_PLUGIN="$<TARGET_FILE:loco_cuda_emulated>")
+    set_tests_properties(unit/cuda/stage_machine PROPERTIES
+      ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
+  endif()
   # After a hang or a broken GPU the plug-in frees nothing, on purpose.
   set_tests_properties(unit/cuda/faults unit/cuda/launchers
     unit/cuda/methods unit/cuda/outer unit/cuda/registered

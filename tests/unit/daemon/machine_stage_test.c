@@ -153,7 +153,8 @@ static void step_parts(struct replica r[2])
         assert_int_equal(replica_stage_backward(&r[0], 0, tokens, x, &dx), 0);
     }
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(replica_stage_step(&r[i], MICRO, &loss), 0);
+        assert_int_equal(
+            replica_stage_step(&r[i], (uint32_t)r[i].since, MICRO, &loss), 0);
         assert_int_equal(replica_pack(&r[i]), 0);
     }
 }
@@ -169,7 +170,8 @@ static void step_whole(struct replica *r)
         assert_int_equal(replica_stage_tokens(r, 0, k, tokens, targets), 0);
         assert_int_equal(replica_stage_score(r, tokens, targets, NULL, &dx), 0);
     }
-    assert_int_equal(replica_stage_step(r, MICRO, &loss), 0);
+    assert_int_equal(replica_stage_step(r, (uint32_t)r->since, MICRO, &loss),
+                     0);
     assert_int_equal(replica_pack(r), 0);
 }
 
@@ -224,6 +226,15 @@ pipe_op(struct rig *g, enum pipe_op op, uint32_t micro, uint32_t count)
     assert_int_equal(e->piped.op, op);
     assert_true(e->piped.attempt == TAG && e->piped.index == micro);
     return e;
+}
+
+/* That step of the round. */
+static int step_op(struct rig *g, uint32_t step, uint32_t count)
+{
+    struct job job = pipe_job(PIPE_STEP, 0, count, 0);
+
+    job.pipe.step = step;
+    return ask(g, &job, LOCAL_PIPED)->rc;
 }
 
 /* In pieces, as segments go. */
@@ -330,6 +341,42 @@ static void two_machines_make_the_step_of_one(void **state)
     free(x);
     close_rig(g[0]);
     close_rig(g[1]);
+}
+
+/* Whoever made the first one, and this machine did not: rates warm up. */
+static void a_step_has_the_rate_of_its_place_in_the_round(void **state)
+{
+    float *x[2];
+    uint64_t n = 0;
+
+    (void)state;
+    for (uint32_t missed = 0; missed < 2; missed++) {
+        struct rig *g[2] = {make_staged(), make_staged()};
+
+        for (uint32_t i = 0; i < 2; i++) {
+            g[i]->manifest.inner.warmup = 4;
+            g[i]->manifest.sync.period = 2;
+            start_rig(g[i]);
+            stage(g[i], i);
+            load_seed(g[i]);
+        }
+        if (missed == 0) { /* a step of nothing moves nothing */
+            assert_int_equal(step_op(g[0], 0, 0), 0);
+        }
+        through(g[0], g[1], 0);
+        through(g[0], g[1], 1);
+        assert_int_equal(step_op(g[0], 1, MICRO), 0);
+        n = g[0]->terms.n_params;
+        x[missed] = malloc(n * sizeof *x[missed]);
+        assert_non_null(x[missed]);
+        read_contribution(g[0], x[missed]);
+        close_rig(g[0]);
+        close_rig(g[1]);
+    }
+    assert_true(norm(x[0], NULL, n) > 0);
+    assert_memory_equal(x[0], x[1], n * sizeof *x[0]);
+    free(x[0]);
+    free(x[1]);
 }
 
 static void what_was_cleared_is_in_no_step(void **state)
@@ -537,6 +584,39 @@ static void a_stage_that_the_gpu_does_not_hold_is_not_taken(void **state)
     assert_int_equal(fits(&device, 0), 0); /* the run is refused */
 }
 
+/* What the machine logs meanwhile. */
+static void
+log_of_a_refusal(const struct device_options *device, char *said, size_t cap)
+{
+    FILE *f = tmpfile();
+    int errors = dup(STDERR_FILENO);
+
+    assert_true(f != NULL && errors >= 0);
+    assert_true(dup2(fileno(f), STDERR_FILENO) >= 0);
+    (void)fits(device, 0);
+    assert_true(dup2(errors, STDERR_FILENO) >= 0);
+    (void)close(errors);
+    rewind(f);
+    said[fread(said, 1, cap - 1, f)] = '\0';
+    (void)fclose(f);
+}
+
+/* More than what there is, as a reader sees it, and who says how much that is.
+ */
+static void a_refusal_names_both_sizes_and_the_limit(void **state)
+{
+    struct device_options device = {.gpu = {.bf16 = true}};
+    char said[2000];
+
+    (void)state;
+    log_of_a_refusal(&device, said, sizeof said);
+    assert_non_null(strstr(said, "needs 1 MB of the GPU's, of which 0 MB may "
+                                 "be used (what was free at the start)"));
+    device.gpu.memory_bytes = 1;
+    log_of_a_refusal(&device, said, sizeof said);
+    assert_non_null(strstr(said, "(the setting gpu_memory_bytes)"));
+}
+
 static uint64_t clock_ns(clockid_t id)
 {
     struct timespec t;
@@ -581,12 +661,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(two_machines_make_the_step_of_one),
+        CASE(a_step_has_the_rate_of_its_place_in_the_round),
         CASE(what_was_cleared_is_in_no_step),
         CASE(held_out_windows_pass_beside_the_steps),
         CASE(segments_that_do_not_fit_are_refused),
         CASE(a_machine_moves_to_another_stage),
         CASE(what_it_trained_in_a_stage_before_counts_on),
         CASE(a_stage_that_the_gpu_does_not_hold_is_not_taken),
+        CASE(a_refusal_names_both_sizes_and_the_limit),
         CASE(a_share_of_the_processor_holds_for_stages),
     };
 

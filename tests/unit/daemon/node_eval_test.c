@@ -649,7 +649,7 @@ static void it_is_not_tried_for_ever(void **state)
     for (uint32_t k = 0; k < 40; k++) {
         advance(r, DEAD_MS);
         tries += r->eval->pass.active;
-        piped(r, r->eval->pass.tag, 0, LOCO_EDEVICE);
+        piped(r, r->eval->pass.tag, 0, LOCO_ENOMEM);
         assert_false(r->eval->pass.active);
     }
     assert_int_equal(tries, 8);

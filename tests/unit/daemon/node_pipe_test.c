@@ -431,6 +431,35 @@ static void a_step_that_is_made_goes_on(void **state)
     assert_int_equal(r->pipe->core.step, 1);
 }
 
+/* Held-out text may use another slot, but it is the same GPU: with that the
+ * micro-batches went away. Where it only had no memory they are there. */
+static void a_gpu_that_breaks_beside_the_steps_takes_this_host_out(void **state)
+{
+    struct rig *r = *state;
+
+    piped(r, PIPE_EVAL_FORWARD, 0, LOCO_ENOMEM);
+    assert_int_equal(r->pipe->core.state, PIPELINE_RUN);
+    piped(r, PIPE_EVAL_FORWARD, 0, LOCO_ECUDA);
+    assert_int_equal(r->pipe->core.state, PIPELINE_OUT);
+}
+
+/* Its machine said why: whatever it was that it could not do. */
+static void a_machine_without_a_device_stops(void **state)
+{
+    static const enum pipe_op ops[] = {PIPE_FORWARD, PIPE_EVAL_FORWARD};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct rig *r = run(PIECES);
+
+        piped(r, ops[i], tag_of(r), LOCO_EDEVICE);
+        assert_non_null(hand_find_job(r->h, JOB_STOP));
+        assert_int_equal(hand_find_job(r->h, JOB_STOP)->stop.exit_code,
+                         LOCO_EXIT_DEVICE);
+        close_rig(r);
+    }
+}
+
 /* The machine may have answered before it heard of the end of the attempt. */
 static void a_failure_of_an_attempt_that_is_over_is_nothing(void **state)
 {
@@ -617,6 +646,8 @@ int main(void)
         ALONE(segments_that_find_no_room_come_later),
         TEST(a_step_that_fails_takes_this_host_out),
         TEST(a_step_that_is_made_goes_on),
+        TEST(a_gpu_that_breaks_beside_the_steps_takes_this_host_out),
+        ALONE(a_machine_without_a_device_stops),
         TEST(a_failure_of_an_attempt_that_is_over_is_nothing),
         TEST(idle_is_the_time_in_which_nothing_is_computed),
         TEST(a_machine_that_hangs_takes_this_host_out),

@@ -198,6 +198,17 @@ static void a_machine_that_fits_none_stops_with_the_reason(void **state)
     assert_int_equal(h->last_job[JOB_STOP].stop.exit_code, LOCO_EXIT_RESOURCES);
 }
 
+static void a_machine_whose_gpu_is_gone_stops_with_the_reason(void **state)
+{
+    struct hand *h = *state;
+
+    h->terms.stage_fits = 1;
+    assert_int_equal(look(h, SETTLED), 0);
+    staged(h, LOCO_EDEVICE);
+    assert_true(h->stopped);
+    assert_int_equal(h->last_job[JOB_STOP].stop.exit_code, LOCO_EXIT_DEVICE);
+}
+
 /* All chose the same at once. */
 static void all_choose_stage_0(struct hand *h)
 {
@@ -393,6 +404,7 @@ int main(void)
         TEST(who_holds_its_state_brings_it_back),
         TEST(a_machine_without_the_memory_takes_another),
         TEST(a_machine_that_fits_none_stops_with_the_reason),
+        TEST(a_machine_whose_gpu_is_gone_stops_with_the_reason),
         HIGHEST(the_highest_of_the_fullest_stage_takes_another),
         TEST(only_the_highest_moves),
         HIGHEST(nobody_moves_for_one_host_less),

@@ -48,6 +48,7 @@ struct rig {
     uint32_t time_scale;
     const struct device_options *device; /* a GPU with so much memory; NULL */
     uint64_t gpu_bytes;
+    bool cpu_fallback; /* where that GPU fails */
     int configured_rc; /* what CONFIGURED is to say */
     uv_loop_t loop;
     struct shell *shell;
@@ -331,7 +332,8 @@ static inline void start_rig(struct rig *g)
                                   .reference = true,
                                   .time_scale = g->time_scale,
                                   .device = g->device,
-                                  .gpu_bytes = g->gpu_bytes};
+                                  .gpu_bytes = g->gpu_bytes,
+                                  .cpu_fallback = g->cpu_fallback};
     struct shell_options so;
     uint8_t sig[SIGN_BYTES];
 

@@ -505,7 +505,9 @@ static void oracle_step(const struct world *w,
     }
     for (uint32_t k = 0; k < HOSTS; k++) {
         if ((layout >> k & 1) != 0) {
-            assert_int_equal(replica_stage_step(&o->r[k], o->count[k], &loss),
+            assert_int_equal(replica_stage_step(&o->r[k],
+                                                (uint32_t)o->r[k].since,
+                                                o->count[k], &loss),
                              0);
         }
     }

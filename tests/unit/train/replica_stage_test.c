@@ -160,7 +160,9 @@ static void step(struct worker *w)
     }
     assert_int_equal(replica_step(&w->whole, &loss), 0);
     for (uint32_t s = 0; s < w->stages; s++) {
-        assert_int_equal(replica_stage_step(host[s], MICRO, &staged), 0);
+        assert_int_equal(replica_stage_step(host[s], (uint32_t)host[s]->since,
+                                            MICRO, &staged),
+                         0);
         assert_true(s + 1 == w->stages || isnan(staged));
     }
     assert_true(staged == loss);
@@ -326,7 +328,8 @@ static void a_host_sums_what_passed_through_it(void **state)
         for (uint32_t s = 0; s < 2; s++) {
             struct replica *p = &w[i].part[s];
 
-            assert_int_equal(replica_stage_step(p, MICRO, &loss), 0);
+            assert_int_equal(
+                replica_stage_step(p, (uint32_t)p->since, MICRO, &loss), 0);
             expect_slice(p, p->theta, w[s == 0 ? i : 1 - i].whole.theta);
         }
     }
@@ -351,7 +354,9 @@ static void a_sum_that_is_not_what_was_agreed_is_thrown_away(void **state)
     assert_int_equal(loader_rows(&w.whole.loader, 0, 0, 1, tokens, targets), 0);
     pass(host, 2, tokens, targets);
     for (int s = 0; s < 2; s++) {
-        assert_int_equal(replica_stage_step(host[s], 2, &loss), LOCO_EINVAL);
+        assert_int_equal(
+            replica_stage_step(host[s], (uint32_t)host[s]->since, 2, &loss),
+            LOCO_EINVAL);
         assert_int_equal(host[s]->inner_step, 0);
     }
     expect_same(&w);
@@ -364,10 +369,43 @@ static void a_sum_that_is_not_what_was_agreed_is_thrown_away(void **state)
     }
     assert_int_equal(replica_stage_score(host[1], NULL, targets, bad, &dx),
                      LOCO_ENUMERIC);
-    assert_int_equal(replica_stage_step(host[1], 1, &loss), LOCO_EINVAL);
+    assert_int_equal(
+        replica_stage_step(host[1], (uint32_t)host[1]->since, 1, &loss),
+        LOCO_EINVAL);
     replica_stage_clear(host[0]);
     expect_same(&w);
     close_worker(&w);
+}
+
+/* As where the host was away in the first one, or a GPU took it with it: the
+ * rate is that of the second, which here is still warming up. */
+static void a_host_that_missed_a_step_makes_the_next_at_its_rate(void **state)
+{
+    struct replica_options o = options(1);
+    struct worker w[2];
+    float loss;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        uint32_t tokens[SEQ], targets[SEQ];
+        struct replica *host[2];
+
+        open_worker(&w[i], &o, 2);
+        host[0] = &w[i].part[0];
+        host[1] = &w[i].part[1];
+        if (i == 0) { /* a step of nothing: it moves nothing */
+            assert_int_equal(replica_stage_step(host[0], 0, 0, &loss), 0);
+        }
+        assert_int_equal(
+            loader_rows(&w[i].whole.loader, 1, 0, 1, tokens, targets), 0);
+        pass(host, 2, tokens, targets);
+        assert_int_equal(replica_stage_step(host[0], 1, 1, &loss), 0);
+        assert_int_equal(replica_clock(host[0]), 2);
+    }
+    assert_memory_equal(w[0].part[0].theta, w[1].part[0].theta,
+                        w[0].part[0].n * sizeof(float));
+    close_worker(&w[0]);
+    close_worker(&w[1]);
 }
 
 /* A host that no route came by counts the step: its clock is the run's. */
@@ -379,7 +417,8 @@ static void a_step_of_nothing_moves_nothing_and_counts(void **state)
 
     (void)state;
     open_worker(&w, &o, 2);
-    assert_int_equal(replica_stage_step(&w.part[1], 0, &loss), 0);
+    assert_int_equal(
+        replica_stage_step(&w.part[1], (uint32_t)w.part[1].since, 0, &loss), 0);
     assert_true(isnan(loss));
     assert_int_equal(replica_clock(&w.part[1]), 1);
     assert_int_equal(w.part[1].tokens_seen, 0);
@@ -546,6 +585,7 @@ int main(void)
         cmocka_unit_test(a_stage_steps_in_pairs_like_the_whole),
         cmocka_unit_test(a_host_sums_what_passed_through_it),
         cmocka_unit_test(a_sum_that_is_not_what_was_agreed_is_thrown_away),
+        cmocka_unit_test(a_host_that_missed_a_step_makes_the_next_at_its_rate),
         cmocka_unit_test(a_step_of_nothing_moves_nothing_and_counts),
         cmocka_unit_test(a_host_enters_what_step_and_draw_name),
         cmocka_unit_test(what_only_a_whole_model_can_do_is_refused),
