@@ -113,6 +113,24 @@ static bool recover(struct trainer *t, int rc)
     return rv == 0;
 }
 
+/* What was lost in an earlier task or attempt, and could not be opened again
+ * then: once more. LOCO_EDEVICE: nothing is left to work on. */
+static int find_device(struct trainer *t)
+{
+    char errmsg[ERRMSG_SIZE] = "";
+
+    if (t->replica.have_backend) {
+        return 0;
+    }
+    if (replica_recover(&t->replica, true, errmsg) != 0) {
+        log_error("train", "the GPU is lost, and cannot be opened again: %s",
+                  errmsg);
+        return LOCO_EDEVICE;
+    }
+    log_warn("train", "the GPU was lost, and is open again");
+    return 0;
+}
+
 /* "120+40 300+5", what the contribution of the next round has read. */
 static void log_read(const struct trainer *t)
 {
@@ -477,25 +495,6 @@ static void pipe_stepped(struct trainer *t, uint64_t tokens, float loss)
     post_progress(t);
 }
 
-/* No TRAIN comes before the steps of a stage, which would open again what was
- * lost in an earlier attempt (begin_task): once more, here. LOCO_EDEVICE:
- * nothing is left to work on. */
-static int find_device(struct trainer *t)
-{
-    char errmsg[ERRMSG_SIZE] = "";
-
-    if (t->replica.have_backend) {
-        return 0;
-    }
-    if (replica_recover(&t->replica, true, errmsg) != 0) {
-        log_error("train", "the GPU is lost, and cannot be opened again: %s",
-                  errmsg);
-        return LOCO_EDEVICE;
-    }
-    log_warn("train", "the GPU was lost, and is open again");
-    return 0;
-}
-
 /* Held-out text passes beside the steps, and has no figure then: what they need
  * is there. */
 static bool only_lacks_room(enum pipe_op op, int rc)
@@ -573,10 +572,10 @@ static void begin_task(struct trainer *t, const struct trainer_command *c)
     const struct job_train *job = &c->job.train;
     struct replica *r = &t->replica;
 
-    if (!r->have_backend) { /* lost in an earlier round: once more */
+    if (!r->have_backend) { /* what packs or steps says it where this fails */
         chain_break(&t->chain);
         publisher_wait(t->publisher);
-        (void)replica_recover(r, true, NULL);
+        (void)find_device(t);
     }
     t->idle = false;
     if (job->idle) {

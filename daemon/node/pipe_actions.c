@@ -307,8 +307,12 @@ static void say_failed(struct node *n)
 void node_pipe_disabled(struct node *n)
 {
     if (!n->stopped) {
-        out_log(n->out, LOG_ERROR, "this machine leaves stage %u of %u",
-                n->stages.own + 1, n->terms.stages);
+        if (n->inner->whole) {
+            out_log(n->out, LOG_ERROR, "this machine leaves the run");
+        } else {
+            out_log(n->out, LOG_ERROR, "this machine leaves stage %u of %u",
+                    n->stages.own + 1, n->terms.stages);
+        }
         node_stop(n, LOCO_EXIT_DEVICE);
     }
 }

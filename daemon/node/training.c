@@ -51,6 +51,10 @@ void node_on_trained(struct node *n, const struct local_event *e)
     if (e->rc == LOCO_ENUMERIC && node_judge_again(n)) {
         return;
     }
+    if (e->rc == LOCO_EDEVICE) { /* it was tried once more */
+        node_pipe_disabled(n);
+        return;
+    }
     if (e->rc != 0 || e->trained.tokens > ROUND_TOKENS_MAX) {
         n->reason = "the trainer failed";
         return;

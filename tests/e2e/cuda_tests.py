@@ -122,6 +122,24 @@ def a_stage_breaks():
           f"nothing took its place: {log[-600:]}")
 
 
+@test("a GPU that breaks and may not be left stops its peer with a sentence, "
+      "and the other goes on", seconds=330)
+def stops():
+    if "LOCO_GPU_PLUGIN" in os.environ:
+        raise Skipped("only the emulator breaks when it is told to")
+    with Swarm(peers=2, rounds=3, period=2, settings=SMALL) as s:
+        first = s.peer().start(
+            "--run", s.yaml, "--device", "cuda", "--gpu-plugin", plugin(),
+            "--gpu-fallback", "off",
+            env={"LOCO_EMULATOR": "fail_launch=150"}).wait_up()
+        s.peer().start("--join", s.uri()).wait_up()
+        first.wait_exit(8, seconds=100)
+        log = first.log(whole=True)
+        check("the GPU is lost, and cannot be opened again" in log,
+              f"not said: {log[-600:]}")
+        s.peers[1].wait_state("finished", seconds=100)
+
+
 @test("a stage whose GPU breaks and may not go on on the processor stops with "
       "a sentence, and comes back", seconds=330)
 def a_stage_stops():
