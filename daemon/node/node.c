@@ -499,7 +499,7 @@ static void on_stage_local(struct node *n, const struct local_event *e)
     if (e->type == LOCAL_STAGED) {
         node_on_staged(n, e);
     } else if (e->rc == LOCO_EDEVICE) {
-        node_pipe_disabled(n);
+        node_device_lost(n);
     } else if (e->piped.op == PIPE_EVAL_FORWARD ||
                e->piped.op == PIPE_EVAL_SCORE) {
         if (e->rc == LOCO_ECUDA || e->rc == LOCO_ETIMEOUT) {

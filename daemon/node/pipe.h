@@ -116,8 +116,8 @@ void node_on_piped(struct node *n, const struct local_event *e);
 /* Other work broke the GPU, which had this attempt's micro-batches and what
  * the steps since the commit made. */
 void node_pipe_broken(struct node *n);
-/* LOCO_EDEVICE of any work of a stage: this host stops. */
-void node_pipe_disabled(struct node *n);
+/* LOCO_EDEVICE of any work, of a stage or a whole model: this peer stops. */
+void node_device_lost(struct node *n);
 void node_pipe_seg_done(struct node *n, const struct event_seg_done *ev);
 void node_pipe_link_up(struct node *n, const struct peer_id *id);
 void node_pipe_tick(struct node *n);

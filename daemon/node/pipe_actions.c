@@ -304,7 +304,7 @@ static void say_failed(struct node *n)
 
 /* The machine has nothing left to compute on, and said why: goodbye, and the
  * stage is free for others. */
-void node_pipe_disabled(struct node *n)
+void node_device_lost(struct node *n)
 {
     if (!n->stopped) {
         if (n->inner->whole) {

@@ -52,7 +52,7 @@ void node_on_trained(struct node *n, const struct local_event *e)
         return;
     }
     if (e->rc == LOCO_EDEVICE) { /* it was tried once more */
-        node_pipe_disabled(n);
+        node_device_lost(n);
         return;
     }
     if (e->rc != 0 || e->trained.tokens > ROUND_TOKENS_MAX) {
