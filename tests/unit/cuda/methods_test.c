@@ -302,6 +302,7 @@ static void open_adloco(struct replica *r, bool on_gpu)
     struct replica_options opt = options("adloco", on_gpu);
 
     opt.method.trainers = opt.method.merge_every = 1;
+    opt.method.batch_eta = 0.1; /* small: it asks for more */
     opt.method.batch_most = 4;
     opt.batch = opt.micro_batch = 4;
     if (replica_open(r, &opt, errmsg) != 0) {
