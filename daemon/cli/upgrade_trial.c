@@ -266,7 +266,9 @@ int upgrade_forget(struct upgrade *u)
     return remember(u);
 }
 
-/* Ask it to restart. LOCO_ENOENT: none runs; LOCO_EIO: it did not hear. */
+/* Ask it to restart. LOCO_ENOENT: none runs; LOCO_EIO: it did not hear. One
+ * whose answer is lost may have heard, and have become a program that ended
+ * already: that is for watch() to see. */
 static int ask_restart(const struct upgrade *u)
 {
     uint64_t end = monotonic_ms() + LATE_MS;
@@ -275,6 +277,9 @@ static int ask_restart(const struct upgrade *u)
     while (rv == LOCO_EIO && monotonic_ms() < end) {
         nap();
         rv = upgrade_ask(u->state, "/api/v1/restart");
+    }
+    if (rv == LOCO_ENOENT && upgrade_went_on(u->state, &u->memory)) {
+        rv = 0;
     }
     return rv;
 }

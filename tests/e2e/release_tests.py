@@ -13,6 +13,7 @@ import platform
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import threading
 
@@ -52,6 +53,35 @@ server.serve_forever()
 DIES = ('#!/bin/sh\n[ "$1" != --version ] || exec echo locod %s\n'
         'while [ "$1" != --state ]; do shift; done\n'
         'echo "$$ %s" >"$2/lock"\nexit 1\n')
+# One that hears that it is to restart, and is the next program, which ends,
+# before its answer is out.
+HEARS = """
+import http.server, json, os, sys
+state, version = sys.argv[1:]
+lock = open(os.path.join(state, "lock"), "r+b")
+def say(word):
+    lock.seek(0)
+    lock.write(f"{os.getpid()} {word}".ljust(63).encode() + bytes([10]))
+    lock.flush()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(dict(
+            version=version, state="training", peers_alive=1,
+            pid=os.getpid())).encode())
+    def do_POST(self):
+        say("again")
+        os._exit(1)
+    def log_message(self, *_):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+with open(os.path.join(state, "control"), "w") as f:
+    f.write("127.0.0.1:" + str(server.server_port) + chr(10))
+say(version)
+print("here", flush=True)
+server.serve_forever()
+"""
 HANGS = ('#!/bin/sh\n[ "$1" != --version ] || exec echo locod %s\n'
          "exec sleep 1000\n")
 
@@ -373,6 +403,30 @@ def emulated():
                            t["peers_in_round"] == 2, "the version before")
         second.drain()
         first.drain()
+
+
+@test("loco upgrade: a daemon that heard it and whose answer was lost went on to "
+      "the new version, and goes back from one that ends", 120)
+def answer_lost():
+    with Swarm(peers=1, rounds=100000) as s, contextlib.ExitStack() as stack:
+        publisher = Publisher(s.dir)
+        here = Installed(s.dir)
+        release(publisher.folder, next_version(),
+                locod=ENDS.replace("%s", next_version()))
+        publisher.publish()
+        one = s.peer().start("--run", s.yaml, program=here.locod).wait_up()
+        stack.callback(end, one)
+        one.kill()  # what it ran stays in STATE/lock
+        with subprocess.Popen([sys.executable, "-c", HEARS, one.state,
+                               version()], stdout=subprocess.PIPE) as hears:
+            stack.callback(hears.kill)
+            check(hears.stdout.readline() == b"here\n", "no daemon")
+            said = here.upgrade(one.state, "--list", publisher.path(), "--key",
+                                publisher.key, "--yes", code=1)
+        check("did not come up, and the version before is in use" in said, said)
+        check(here.says() == version(), "the new version is in use")
+        status_of(one, lambda t: t["version"] == version(),
+                  "the version before")
 
 
 @test("loco upgrade believes no address that a killed daemon left behind, and a "
