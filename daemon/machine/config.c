@@ -397,7 +397,7 @@ static int check_memory(struct machine *m, struct machine_job *j)
         (void)snprintf(j->errmsg, sizeof j->errmsg,
                        "the run needs %llu MB of memory and %s has %llu MB; "
                        "choose a smaller inner.micro_batch or another machine",
-                       MB_UP(need), have.whose, MB(have.bytes));
+                       ERRMSG_MB_UP(need), have.whose, ERRMSG_MB(have.bytes));
         return LOCO_ENOMEM;
     }
     if (staged && m->terms.stage_fits == 0) {
@@ -406,7 +406,7 @@ static int check_memory(struct machine *m, struct machine_job *j)
                        "this machine's memory the least needs %llu MB of the "
                        "GPU's, of which %llu MB may be used (%s); use --device "
                        "cpu, or a GPU with more",
-                       MB_UP(gpu_need), MB(m->opt.gpu_bytes),
+                       ERRMSG_MB_UP(gpu_need), ERRMSG_MB(m->opt.gpu_bytes),
                        m->opt.device->gpu.memory_bytes > 0
                            ? "the setting gpu_memory_bytes"
                            : "what was free at the start");

@@ -433,10 +433,6 @@ uint8_t *machine_pair_at(struct machine *m, const struct segment *s);
 int machine_pair_hash(struct machine *m, const struct job *job);
 int machine_pair_apply(struct machine *m, const struct job *job);
 
-/* For sentences: what is there, and what is needed. */
-#define MB(bytes)    ((unsigned long long)((bytes) >> 20))
-#define MB_UP(bytes) MB((bytes) + (1U << 20) - 1)
-
 /* machine/config.c: what follows from replica.part. */
 int machine_read_part(struct machine *m, char *errmsg);
 /* Bytes that the machine takes for such a replica. */

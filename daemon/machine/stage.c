@@ -128,7 +128,7 @@ static int see_memory(struct machine *m, uint32_t stage, char *errmsg)
         return errmsg_fail(errmsg, LOCO_ENOMEM,
                            "stage %u needs %llu MB of the GPU's memory, of "
                            "which %llu MB may be used now",
-                           stage + 1, MB_UP(need), MB(have));
+                           stage + 1, ERRMSG_MB_UP(need), ERRMSG_MB(have));
     }
     if ((m->terms.stage_fits >> stage & 1) == 0) {
         return errmsg_fail(errmsg, LOCO_ENOMEM,

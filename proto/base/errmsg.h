@@ -10,11 +10,17 @@
 #define LOCO_PROTO_BASE_ERRMSG_H
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "proto/base/err.h"
 
 #define ERRMSG_SIZE 256
+
+/* MB for "%llu" of a sentence: of what is there, and of what is needed, so that
+ * it never says that 5 of 5 are too few. */
+#define ERRMSG_MB(bytes)    ((unsigned long long)((uint64_t)(bytes) >> 20))
+#define ERRMSG_MB_UP(bytes) ERRMSG_MB((uint64_t)(bytes) + (1U << 20) - 1)
 
 /* Write the sentence and hand `code` back, so that `return errmsg_fail(...)`
  * reads as one statement. */

@@ -1,9 +1,7 @@
 """methods_cases.py - what methods.py trains, and what the papers claim of it.
 
-A row is a method with its settings; a case is a row with a seed. Rows whose
-comparison is disputed are compared as ../../tests/bench/methods.md says: equal
-tokens of a replica, and equal exchanges, bytes or seconds where a claim is
-about those.
+A row is a method with its settings; a case is a row with a seed. Rows have equal
+tokens of a replica; bytes, exchanges and seconds stand beside them in the table.
 """
 import statistics
 

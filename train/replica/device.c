@@ -85,9 +85,6 @@ static int open_backend(struct replica *r, char *errmsg)
     return 0;
 }
 
-#define MB(bytes)    ((unsigned long long)((bytes) >> 20))
-#define MB_UP(bytes) MB((bytes) + (1U << 20) - 1)
-
 static void say_no_room(const struct replica *r,
                         const struct replica_plan *plan,
                         uint64_t have,
@@ -106,14 +103,15 @@ static void say_no_room(const struct replica *r,
             "%u micro-batches of %u sequences of this stage need %llu MB of "
             "the GPU's memory, of which %llu MB may be used (%s): use --device "
             "cpu, or a GPU with more",
-            opt->slots, opt->micro_batch, MB_UP(need), MB(have), whose);
+            opt->slots, opt->micro_batch, ERRMSG_MB_UP(need), ERRMSG_MB(have),
+            whose);
         return;
     }
     (void)errmsg_fail(errmsg, LOCO_ENOMEM,
                       "one sequence of %u tokens needs %llu MB of the "
                       "GPU's memory, of which %llu MB may be used (%s): use "
                       "--device cpu, or a GPU with more",
-                      opt->seq, MB_UP(need), MB(have), whose);
+                      opt->seq, ERRMSG_MB_UP(need), ERRMSG_MB(have), whose);
 }
 
 /* The micro-batch to begin with, before anything is taken; 0: none fits. And

@@ -11,6 +11,7 @@ place. The loop leaves by loco.Stopped, which `with` swallows.
 import json
 import math
 import os
+import re
 import subprocess
 import time
 import weakref
@@ -55,7 +56,7 @@ class Run:
         self._left = self._was_going = False
         self._ended: Optional[Stopped] = None  # by the first orders
         self._names: Sequence[str] = ()
-        self._said = ""  # the state of which a wait was said last
+        self._said = ""  # what a wait was for, as was said last
         self.round = 0       #: of the parameters that the model has
         self.inner_step = 0  #: steps that this peer has made
 
@@ -152,10 +153,11 @@ class Run:
         except (Error, OSError, ValueError, LookupError, TypeError,
                 subprocess.SubprocessError):
             return
-        if state != self._said:
-            self._way.log("step() waits, locod is "
-                          + ": ".join(filter(None, (state, reason))))
-        self._said = state
+        sentence = ": ".join(filter(None, (state, reason)))
+        kind = re.sub(r"\d+", "", sentence)  # a count that goes on is no news
+        if kind != self._said:
+            self._way.log("step() waits, locod is " + sentence)
+        self._said = kind
 
     def _alive(self) -> None:
         if self._left:

@@ -36,6 +36,17 @@ static struct backend gpu;
 static struct backend ref;
 static uint64_t rng = 7;
 
+/* The emulated GPU breaks no more, and has its memory. */
+static inline void emu_as_new(void)
+{
+    if (emu != NULL) {
+        emu->memory = (uint64_t)8 << 30;
+        emu->fail_malloc = emu->fail_launch = emu->hang_after = 0;
+        emu->fail_pin = emu->fail_register = emu->register_error = 0;
+        emu->sticky = emu->hanging = emu->schedule = emu->early = 0;
+    }
+}
+
 /* What host_floats() gave, for forget(). */
 static void *hosts[BUFFERS_MAX];
 static int n_hosts;

@@ -42,9 +42,7 @@ static int renew(void **state)
     (void)state;
     emu->devices = 1;
     emu->sm = 90;
-    emu->memory = (uint64_t)8 << 30;
-    emu->fail_malloc = emu->fail_launch = emu->hang_after = emu->fail_pin = 0;
-    emu->sticky = emu->hanging = emu->schedule = emu->early = 0;
+    emu_as_new();
     set_text();
     return 0;
 }

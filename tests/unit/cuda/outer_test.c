@@ -274,12 +274,7 @@ static void a_rule_that_leaves_the_numbers_changes_nothing(void **state)
 static int renew(void **state)
 {
     (void)state;
-    if (emu == NULL) {
-        return 0;
-    }
-    emu->memory = (uint64_t)8 << 30;
-    emu->fail_malloc = emu->fail_launch = emu->hang_after = emu->fail_pin = 0;
-    emu->sticky = emu->hanging = emu->schedule = emu->early = 0;
+    emu_as_new();
     return 0;
 }
 

@@ -20,9 +20,7 @@ static size_t page;
 static int renew(void **state)
 {
     (void)state;
-    emu->fail_malloc = emu->fail_launch = emu->hang_after = emu->fail_pin = 0;
-    emu->fail_register = emu->register_error = 0;
-    emu->sticky = emu->hanging = emu->schedule = emu->early = 0;
+    emu_as_new();
     return 0;
 }
 

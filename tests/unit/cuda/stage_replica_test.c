@@ -54,9 +54,7 @@ static int setup(void **state)
 static int renew(void **state)
 {
     (void)state;
-    emu->memory = (uint64_t)8 << 30;
-    emu->fail_malloc = emu->fail_launch = emu->hang_after = 0;
-    emu->sticky = emu->hanging = emu->schedule = emu->early = 0;
+    emu_as_new();
     set_text();
     return 0;
 }
