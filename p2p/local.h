@@ -94,7 +94,8 @@ struct job_load {
 };
 
 /* The steps read their lease from its front on. A LOAD, or an APPLY without
- * rebase, that comes before TRAINED makes them begin at the front again. */
+ * rebase, that comes before TRAINED makes them begin at the front again; with
+ * terms.audits_work a LOAD without rebase ends the TRAIN, without an answer. */
 struct job_train {
     uint64_t round; /* whose contribution is packed */
     uint32_t steps; /* inner steps to make; fewer where some were made beside

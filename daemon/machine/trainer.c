@@ -408,6 +408,10 @@ static int load(struct trainer *t,
     } else {
         rc = load_state(t, c, report);
     }
+    if (rc == 0 && !job->rebase && t->opt.moments_block > 0) {
+        t->training = false; /* so it is for the node: its next TRAIN has
+                                another lease */
+    }
     return rc;
 }
 

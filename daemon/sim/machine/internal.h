@@ -214,6 +214,10 @@ void local_moments(struct local *l, uint32_t peer, struct report_state *report);
 void local_moments_end(struct local *l, uint32_t peer, struct hash32 *ends);
 /* After an inner step. */
 void local_moments_step(struct machine *m);
+/* The optimizer made no step. */
+void local_begin_anew(struct machine *m);
+/* With audits of work: a LOAD without rebase ends what is trained. */
+void local_end_task(struct machine *m);
 /* The lease of that round is undone, as job_apply.undo says. */
 void local_undo(struct machine *m, uint64_t round, struct report_state *report);
 int local_moments_fill(const struct local *l,

@@ -265,6 +265,10 @@ int local_load(struct local *l,
     } else {
         set_residual(l, m, 0, l->opt.n_params, NULL);
         begin_at(m, m->inner_step);
+        local_end_task(m);
+        if (job->anew) {
+            local_begin_anew(m);
+        }
         local_undo(m, job->undo, report);
     }
     local_state_keep(l, m, job->round);

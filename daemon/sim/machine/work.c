@@ -110,13 +110,25 @@ void local_moments_step(struct machine *m)
     m->moment_steps++;
 }
 
+void local_begin_anew(struct machine *m)
+{
+    m->moments_at = m->moment_steps = 0;
+}
+
+void local_end_task(struct machine *m)
+{
+    if (m->terms->audits_work) {
+        m->train_gen++;
+        m->training = false;
+    }
+}
+
 void local_undo(struct machine *m, uint64_t round, struct report_state *report)
 {
     if (round == 0) {
         return;
     }
-    m->train_gen++;
-    m->training = false;
+    local_end_task(m);
     report->broken = m->begin.round != round;
     if (!report->broken) {
         m->moments_at = m->begin.at;

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -28,7 +29,7 @@
 struct inbox {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    unsigned n;
+    unsigned n, n_steps;
     struct local_event events[EVENTS_MAX];
     struct snapshot *snapshot;
     struct offer moments; /* the last ones */
@@ -47,6 +48,7 @@ static void post(void *self, const struct local_event *event)
     if (event->type != LOCAL_PROGRESS && in->n < EVENTS_MAX) {
         in->events[in->n++] = *event;
     }
+    in->n_steps += event->type == LOCAL_PROGRESS;
     (void)pthread_cond_signal(&in->wake);
     (void)pthread_mutex_unlock(&in->mutex);
 }
@@ -85,6 +87,16 @@ static struct local_event next_event(struct inbox *in)
     memmove(in->events, in->events + 1, --in->n * sizeof in->events[0]);
     (void)pthread_mutex_unlock(&in->mutex);
     return e;
+}
+
+/* So many steps more are made: what is posted now comes in the middle. */
+static void after_steps(struct inbox *in, unsigned n)
+{
+    (void)pthread_mutex_lock(&in->mutex);
+    for (n += in->n_steps; in->n_steps < n;) {
+        (void)pthread_cond_wait(&in->wake, &in->mutex);
+    }
+    (void)pthread_mutex_unlock(&in->mutex);
 }
 
 static struct local_event expect(struct inbox *in, enum local_type type)
@@ -787,6 +799,7 @@ static void a_lease_that_is_undone_leaves_no_trace(void **state)
         assert_true(hash32_eq(&s.moments, &ends));
         assert_int_equal(s.moment_steps, STEPS);
         train(t, 900, STEPS); /* until the commit comes */
+        after_steps(&in, 3);
     }
     s = without_us(t, &in, 4, NULL); /* they are not here any more */
     assert_true(s.broken && hash32_is_zero(&s.moments));
