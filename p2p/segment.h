@@ -41,7 +41,9 @@ enum buffer_kind {
                        `name`, sent: whose, by the first bytes of its offer */
     BUFFER_MOMENTS, /* the inner moments with which a member began the lease of
                        its contribution to round `index`, u then v, in bf16,
-                       with their proof. LANE: a block of them, number `lane` */
+                       with their proof; `name`, sent: which, by the first bytes
+                       of the root of their blocks. LANE: a block of them,
+                       number `lane` */
     BUFFER_KIND_COUNT
 };
 

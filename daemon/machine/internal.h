@@ -159,20 +159,30 @@ struct machine_wire {
     struct audit_room audit; /* the block whose sum is repeated */
 };
 
-/* Moments that the last leases of this member began with: of the round under
- * way, of the next one, and of those that others may ask about. */
+/* Moments that the last leases of this member began or ended with: of the round
+ * under way, of the next one, and of those that others may ask about. Most
+ * leases begin with those that the one before ended with, and a lease that is
+ * undone with those that it began with before: as many are kept as of leases,
+ * each once. */
 #define MACHINE_MOMENTS (2 + OFFERS_PAST_MAX)
 
 struct machine_moments {
     struct offer offer;
+    unsigned refs; /* under `mutex` */
+};
+
+/* What the lease of a round began with. */
+struct machine_began {
+    uint64_t round; /* 0: none */
+    struct hash32 root;
     uint64_t steps; /* of the optimizer */
-    unsigned refs;  /* under `mutex` */
 };
 
 /* Work of others, made again. */
 struct machine_work {
-    /* The newest first, NULL: none; under `mutex`. */
+    /* Those that were announced last first, NULL: none; under `mutex`. */
     struct machine_moments *moments[MACHINE_MOMENTS];
+    struct machine_began began[MACHINE_MOMENTS]; /* by round; the same */
     struct work_room rooms[WORK_ROOMS];
     struct snapshot *bases[WORK_ROOMS]; /* before their rounds; NULL: none */
     /* Of our own lease of that round; NULL: none. */
@@ -331,8 +341,11 @@ int machine_offer_take(struct machine *m,
 int machine_audit(struct machine *m, const struct job *job);
 /* machine/work.c: moments that are announced, leases that are made again. */
 /* The trainer made them. On its thread. */
-void machine_take_moments(void *self, struct offer *o, uint64_t steps);
-/* Bytes and proof of BUFFER_MOMENTS. */
+void machine_take_moments(void *self,
+                          struct offer *o,
+                          uint64_t steps,
+                          bool ends);
+/* Bytes and proof of BUFFER_MOMENTS, which s->name names. */
 int machine_moments_fill(struct machine *m,
                          const struct segment *s,
                          uint8_t *dst);

@@ -44,7 +44,7 @@ static void announce_moments(const struct publisher *p,
         o.round = s->round + 1;
         state->moments = *offer_root(&o);
         state->moment_steps = s->moment_steps;
-        p->opt.take_moments(p->opt.self, &o, s->moment_steps);
+        p->opt.take_moments(p->opt.self, &o, s->moment_steps, false);
     }
 }
 

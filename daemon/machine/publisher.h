@@ -34,7 +34,10 @@ struct publisher_options {
     void (*post)(void *self, const struct local_event *event);
     void (*take_snapshot)(void *self, struct snapshot *s);
     struct snapshot *(*spare_snapshot)(void *self);
-    void (*take_moments)(void *self, struct offer *o, uint64_t steps);
+    void (*take_moments)(void *self,
+                         struct offer *o,
+                         uint64_t steps,
+                         bool ends);
     uint32_t moments_block;
 };
 

@@ -154,8 +154,9 @@ struct snapshot *snapshot_begin(struct replica *r, struct snapshot *old)
     if (r->have_optimizer && r->backend.device == NULL) {
         copy(r, s->moments, r->optimizer.u, r->n);
         copy(r, s->moments + r->n, r->optimizer.v, r->n);
-    } else if (s->moments != NULL) {
-        replica_moments(r, s->moments);
+    } else if (s->moments != NULL && replica_moments(r, s->moments) != 0) {
+        free(s->moments); /* the GPU is lost */
+        s->moments = NULL;
     }
     return s;
 }

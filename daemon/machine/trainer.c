@@ -438,6 +438,9 @@ static int apply(struct trainer *t,
         return rc;
     }
     undo(t, c, job->undo);
+    if (job->undo != 0) {
+        return 0; /* nothing of ours was sent: the residual is what it was */
+    }
     if (job->share > 0 && !t->idle) {
         set_residual(t, job->round, c->error);
     } else if (job->share <= 0) {

@@ -104,8 +104,12 @@ struct trainer_options {
     uint32_t offer_block;
     /* Likewise the inner moments, after so many steps of the optimizer: behind
      * each snapshot, before its event, and behind each contribution. o->round
-     * is the round whose lease begins with them. 0: they are not. */
-    void (*take_moments)(void *self, struct offer *o, uint64_t steps);
+     * is the round whose lease begins with them, or with `ends` the one after
+     * that whose lease ended with them. 0: they are not. */
+    void (*take_moments)(void *self,
+                         struct offer *o,
+                         uint64_t steps,
+                         bool ends);
     uint32_t moments_block;
     /* A training loop of its own makes the inner steps (trainer_loop.h);
      * borrowed for trainer_open(). NULL: this thread does. */

@@ -39,11 +39,10 @@ void trainer_moments_end(const struct trainer_options *opt,
     if (x == NULL) {
         return;
     }
-    replica_moments(r, x);
-    if (offer_make(&o, &cut, x) == 0) {
+    if (replica_moments(r, x) == 0 && offer_make(&o, &cut, x) == 0) {
         o.round = r->round + 2;
         *ends = *offer_root(&o);
-        opt->take_moments(opt->self, &o, r->optimizer.t);
+        opt->take_moments(opt->self, &o, r->optimizer.t, true);
     }
     free(x);
 }

@@ -20,8 +20,8 @@ int trainer_moments_set(struct replica *r,
                         uint64_t steps);
 
 /* Those of now, which a lease ended with: they are taken as moments of the
- * round after it. Without memory nothing is announced, and `ends` is left as it
- * is. */
+ * round after it. Without memory, or where a GPU is lost meanwhile, nothing is
+ * announced, and `ends` is left as it is. */
 void trainer_moments_end(const struct trainer_options *opt,
                          const struct replica *r,
                          struct hash32 *ends);

@@ -111,10 +111,8 @@ static int keep(struct trainer_repeat *r)
         return LOCO_ENOMEM;
     }
     memcpy(r->first, r->ghost.contribution, n * sizeof *r->first);
-    if (r->pass == REPEAT_FIRST) {
-        replica_moments(&r->ghost, r->first + n);
-    }
-    return 0;
+    return r->pass == REPEAT_FIRST ? replica_moments(&r->ghost, r->first + n)
+                                   : 0;
 }
 
 static void read_stretch(struct trainer_repeat *r)

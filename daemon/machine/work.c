@@ -4,7 +4,10 @@
  * With each state that it publishes the trainer names the inner moments that
  * the next lease begins with (publisher.c), and with each contribution those
  * that its lease ended with (trainer_moments.h); they are kept for the round
- * under way, the next one and five more, 4 bytes a parameter each. Who audits
+ * under way, the next one and five more, 4 bytes a parameter each, and found by
+ * their hash: where a lease is undone that others have in a commit, the next
+ * one begins with other moments than that one ended with, and both are asked
+ * for. Who audits
  * another member collects that one's moments and some blocks of what it sent in
  * a room (daemon/jobs/work_room.h), one for each lease that is looked into; a
  * REPEAT hands a room and the state before its round to the trainer
@@ -27,45 +30,75 @@ static void moments_drop(struct machine_moments *o)
     }
 }
 
-/* After a step back, or for a branch that counts from elsewhere, the same round
- * is announced anew. Without memory nobody can ask for them. */
-void machine_take_moments(void *self, struct offer *o, uint64_t steps)
+/* Under the mutex. Place of those of that root; MACHINE_MOMENTS: not here. */
+static uint32_t find_moments(const struct machine *m, const struct hash32 *root)
 {
-    struct machine *m = self;
-    struct machine_moments **moments = m->work.moments;
-    struct machine_moments *made = calloc(1, sizeof *made);
+    uint32_t i = 0;
 
-    if (made == NULL) {
-        offer_free(o);
-        return;
+    while (i < MACHINE_MOMENTS &&
+           (m->work.moments[i] == NULL ||
+            !hash32_eq(offer_root(&m->work.moments[i]->offer), root))) {
+        i++;
     }
-    made->offer = *o;
-    made->steps = steps;
-    made->refs = 1;
-    *o = (struct offer){0};
-    (void)pthread_mutex_lock(&m->mutex);
-    if (moments[0] != NULL && moments[0]->offer.round != made->offer.round) {
-        moments_drop(moments[MACHINE_MOMENTS - 1]);
-        memmove(moments + 1, moments,
-                (MACHINE_MOMENTS - 1) * sizeof moments[0]);
-        moments[0] = NULL;
-    }
-    moments_drop(moments[0]);
-    moments[0] = made;
-    (void)pthread_mutex_unlock(&m->mutex);
+    return i;
 }
 
-/* Under the mutex. NULL: they are not here. */
+/* Those of that place become the first ones, and the last ones go where they
+ * are new. NULL: there is no memory. */
+static struct machine_moments *
+to_front(struct machine *m, uint32_t place, struct offer *o)
+{
+    struct machine_moments **moments = m->work.moments;
+    struct machine_moments *first;
+
+    if (place < MACHINE_MOMENTS) {
+        first = moments[place];
+    } else {
+        first = calloc(1, sizeof *first);
+        if (first == NULL) {
+            return NULL;
+        }
+        first->offer = *o;
+        first->refs = 1;
+        *o = (struct offer){0};
+        place = MACHINE_MOMENTS - 1;
+        moments_drop(moments[place]);
+    }
+    memmove(moments + 1, moments, place * sizeof moments[0]);
+    moments[0] = first;
+    return first;
+}
+
+/* After a step back, or for a branch that counts from elsewhere, the same round
+ * is announced anew. Without memory nobody can ask for them. */
+void machine_take_moments(void *self,
+                          struct offer *o,
+                          uint64_t steps,
+                          bool ends)
+{
+    struct machine *m = self;
+    const uint64_t round = o->round;
+    const struct hash32 root = *offer_root(o);
+
+    (void)pthread_mutex_lock(&m->mutex);
+    (void)to_front(m, find_moments(m, &root), o);
+    if (!ends) {
+        m->work.began[round % MACHINE_MOMENTS] =
+            (struct machine_began){round, root, steps};
+    }
+    (void)pthread_mutex_unlock(&m->mutex);
+    offer_free(o);
+}
+
+/* Under the mutex. Those that the lease of that round began with; NULL: they
+ * are not here. */
 static struct machine_moments *moments_of(struct machine *m, uint64_t round)
 {
-    for (int i = 0; i < MACHINE_MOMENTS; i++) {
-        struct machine_moments *o = m->work.moments[i];
+    const struct machine_began *b = &m->work.began[round % MACHINE_MOMENTS];
+    uint32_t i = round == 0 || b->round != round ? MACHINE_MOMENTS
+                                                 : find_moments(m, &b->root);
 
-        if (o != NULL && o->offer.n > 0 && o->offer.round == round) {
-            return o;
-        }
-    }
-    return NULL;
+    return i < MACHINE_MOMENTS ? m->work.moments[i] : NULL;
 }
 
 int machine_moments_fill(struct machine *m,
@@ -73,12 +106,17 @@ int machine_moments_fill(struct machine *m,
                          uint8_t *dst)
 {
     const struct offer_cut cut = segment_cut(&m->terms, m->codec, s);
-    const struct machine_moments *o;
-    int rv;
+    int rv = LOCO_ENOENT;
 
     (void)pthread_mutex_lock(&m->mutex);
-    o = moments_of(m, s->index);
-    rv = o == NULL ? LOCO_ENOENT : offer_fill(&o->offer, &cut, s, dst);
+    for (uint32_t i = 0; i < MACHINE_MOMENTS; i++) {
+        const struct machine_moments *o = m->work.moments[i];
+
+        if (o != NULL && hash32_u64(offer_root(&o->offer)) == s->name) {
+            rv = offer_fill(&o->offer, &cut, s, dst);
+            break;
+        }
+    }
     (void)pthread_mutex_unlock(&m->mutex);
     return rv;
 }
@@ -95,7 +133,7 @@ void machine_work_undo(struct machine *m,
     if (w->undo != NULL) {
         w->undo->refs++;
         c->own = w->undo->offer.bytes;
-        c->moment_steps = w->undo->steps;
+        c->moment_steps = w->began[round % MACHINE_MOMENTS].steps;
     }
     (void)pthread_mutex_unlock(&m->mutex);
 }

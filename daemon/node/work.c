@@ -118,13 +118,19 @@ void node_work_stop(struct node *n)
 /* ---- moments --------------------------------------------------------------
  */
 
-/* Moments that others may ask for: a lease of that round begins with them. */
-static void own(struct node *n, uint64_t round, const struct hash32 *blocks)
+/* Moments that others may ask for as those of that round. They have two places:
+ * a lease that is undone here may be in a commit. */
+static const struct work_own *own(struct node *n,
+                                  enum work_own_kind kind,
+                                  uint64_t round,
+                                  const struct hash32 *blocks)
 {
-    struct work_own *o = &n->work.own[round % WORK_OWN];
+    struct work_own *o = &n->work.own[kind][round % WORK_OWN];
 
     o->round = round;
+    o->blocks = *blocks;
     blocks_offer(&n->opt.self, 0, blocks, &o->root);
+    return o;
 }
 
 uint64_t node_work_undo(const struct node *n)
@@ -135,7 +141,7 @@ uint64_t node_work_undo(const struct node *n)
 void node_work_trained(struct node *n, const struct hash32 *ends)
 {
     if (audits(n) && !hash32_is_zero(ends)) {
-        own(n, node_held_stand(&n->held)->round + 2, ends);
+        (void)own(n, WORK_ENDED, node_held_stand(&n->held)->round + 2, ends);
     }
 }
 
@@ -143,9 +149,7 @@ void node_work_announce(struct node *n,
                         const struct report_state *state,
                         bool goes_on)
 {
-    uint64_t round = state->round + 1;
-    struct work_own *o = &n->work.own[round % WORK_OWN];
-    struct moments m;
+    struct moments m = {.steps = state->moment_steps};
     struct hash32 hash;
 
     if (!audits(n)) {
@@ -155,8 +159,7 @@ void node_work_announce(struct node *n,
         round_moments(&n->round, NULL, NULL);
         return;
     }
-    own(n, round, &state->moments);
-    m = (struct moments){.root = o->root, .steps = state->moment_steps};
+    m.root = own(n, WORK_BEGAN, state->round + 1, &state->moments)->root;
     hash = node_state_hash(&state->params_hash, &state->momentum_hash);
     round_moments(&n->round, &m, &hash);
 }
@@ -212,21 +215,28 @@ bool node_work_affords(struct node *n,
                                      f->len));
 }
 
-static bool is_ours(const struct node *n, const struct fetch *f)
+/* NULL: they are not, or of long ago. */
+static const struct work_own *find_own(const struct node *n,
+                                       const struct fetch *f)
 {
-    const struct work_own *o = &n->work.own[f->index % WORK_OWN];
+    for (int kind = 0; kind < WORK_OWN_KINDS; kind++) {
+        const struct work_own *o = &n->work.own[kind][f->index % WORK_OWN];
 
-    return o->round == f->index && !hash32_is_zero(&o->root) &&
-           hash32_eq(&o->root, &f->root);
+        if (o->round == f->index && hash32_eq(&o->root, &f->root)) {
+            return o;
+        }
+    }
+    return NULL;
 }
 
 bool node_work_serve(struct node *n, int peer, const struct fetch *f)
 {
+    const struct work_own *o = find_own(n, f);
     uint64_t elements = 2 * n->terms.n_params;
     struct action *action;
 
-    if (f->stream != STREAM_WORK || f->buffer != BUFFER_MOMENTS || !audits(n) ||
-        !members_is_ours(&n->members, peer) || !is_ours(n, f) || f->len == 0 ||
+    if (o == NULL || f->stream != STREAM_WORK || f->buffer != BUFFER_MOMENTS ||
+        !audits(n) || !members_is_ours(&n->members, peer) || f->len == 0 ||
         f->len > TRANSFER_PART / MOMENT_BYTES || f->offset >= elements ||
         f->len > elements - f->offset || f->offset % n->terms.block != 0 ||
         !node_work_affords(n, peer, f, elements, MOMENT_BYTES)) {
@@ -242,6 +252,7 @@ bool node_work_serve(struct node *n, int peer, const struct fetch *f)
             .seg = f->seg,
             .buffer = BUFFER_MOMENTS,
             .index = f->index,
+            .name = hash32_u64(&o->blocks),
             .offset = f->offset,
             .len = f->len,
             .op = SEGMENT_COPY,

@@ -12,12 +12,14 @@ struct node_status;
 #define WORK_OWN  8 /* rounds whose moments others may ask for, or more */
 #define WORK_SAID 4 /* verdicts of ours that are said again */
 
-/* Moments of one of our leases. */
+/* Moments with which one of our leases began, or the one before ended. */
 struct work_own {
-    uint64_t round; /* 0: none */
-    struct hash32
-        root; /* as an offer; zeros: that lease cannot be made again */
+    uint64_t round;       /* 0: none */
+    struct hash32 blocks; /* the root of their blocks.. */
+    struct hash32 root;   /* ..as an offer */
 };
+
+enum work_own_kind { WORK_BEGAN, WORK_ENDED, WORK_OWN_KINDS };
 
 struct work_said {
     struct verdict said;
@@ -27,8 +29,9 @@ struct work_said {
 
 struct node_work {
     struct work core;
-    struct work_commit next; /* until its result is in place here; round 0 */
-    struct work_own own[WORK_OWN]; /* by round */
+    struct work_commit next;  /* until its result is in place here; round 0 */
+    struct work_commit heard; /* the last one that was without us */
+    struct work_own own[WORK_OWN_KINDS][WORK_OWN]; /* by round */
     struct work_said words[WORK_SAID];
     uint32_t n_words; /* ever */
     /* Bytes that a member had of us for audits of work since that round. */

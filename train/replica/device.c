@@ -408,17 +408,18 @@ void replica_clear_moments(struct replica *r)
     }
 }
 
-void replica_moments(const struct replica *r, float *out)
+int replica_moments(const struct replica *r, float *out)
 {
     const struct backend *be = &r->backend;
     size_t bytes = r->n * sizeof(float);
 
     if (!r->have_optimizer) {
         memset(out, 0, 2 * bytes);
-        return;
+        return 0;
     }
     be->get(be, out, r->optimizer.u, bytes);
     be->get(be, out + r->n, r->optimizer.v, bytes);
+    return be->finish(be);
 }
 
 const float *replica_phi_for_model(struct replica *r)

@@ -270,8 +270,9 @@ int replica_recover(struct replica *r, bool device, char *errmsg);
  * Elsewhere nothing. */
 void replica_know_wire(struct replica *r, const uint8_t *wire, size_t bytes);
 
-/* Inner moments: out (2n) = u, then v. */
-void replica_moments(const struct replica *r, float *out);
+/* Inner moments: out (2n) = u, then v. Else the code of a GPU that is lost:
+ * what `out` has means nothing. */
+int replica_moments(const struct replica *r, float *out);
 
 /* Round 0: weights that opt.init reads, or that the run's seed names; no
  * momentum. Fails with opt.init only: nothing is to be trained then. */

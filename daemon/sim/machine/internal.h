@@ -94,7 +94,8 @@ struct machine {
     struct reduce reduce;
     struct offers offers; /* of runs with audits */
     struct audit_room audit;
-    struct offer moments[LOCAL_MOMENTS]; /* by round */
+    struct offer moments[LOCAL_MOMENTS]; /* by round, of beginnings.. */
+    struct offer ends[LOCAL_MOMENTS];    /* ..and by the round after */
     struct work_room rooms[WORK_ROOMS];
     uint64_t n_missums;
     bool forgets; /* the next INHERIT fails */

@@ -339,7 +339,10 @@ static void take_in(struct local *l,
         local_pack_again(l, peer);
         return;
     }
-    set_residual(l, m, first, n, job->buffer == BUFFER_RING ? m->error : NULL);
+    if (job->undo == 0) { /* else nothing of ours was sent */
+        set_residual(l, m, first, n,
+                     job->buffer == BUFFER_RING ? m->error : NULL);
+    }
     begin_at(m, kept ? m->packed_step : m->inner_step);
 }
 

@@ -54,14 +54,17 @@ void local_note_lie(struct local *l, uint32_t peer)
 /* ---- moments --------------------------------------------------------------
  */
 
-/* Those that the machine has now are kept as those of a lease of that round. */
-static void
-keep(struct local *l, struct machine *m, uint64_t round, struct hash32 *blocks)
+/* Those that the machine has now are kept as those of that round, in `to`. */
+static void keep(struct local *l,
+                 struct machine *m,
+                 struct offer *to,
+                 uint64_t round,
+                 struct hash32 *blocks)
 {
     const struct offer_cut cut = {codec_get(CODEC_BF16), m->terms->block,
                                   2 * (uint64_t)l->opt.n_params};
     uint64_t rng = m->moments_at;
-    struct offer *o = &m->moments[round % LOCAL_MOMENTS];
+    struct offer *o = &to[round % LOCAL_MOMENTS];
     float *x = world_alloc(cut.elements * sizeof *x);
 
     for (uint64_t i = 0; i < cut.elements; i++) {
@@ -90,7 +93,7 @@ void local_moments(struct local *l, uint32_t peer, struct report_state *report)
     m->begin.round = m->round + 1;
     m->begin.at = m->moments_at;
     m->begin.steps = report->moment_steps = m->moment_steps;
-    keep(l, m, m->round + 1, &report->moments);
+    keep(l, m, m->moments, m->round + 1, &report->moments);
 }
 
 void local_moments_end(struct local *l, uint32_t peer, struct hash32 *ends)
@@ -98,7 +101,7 @@ void local_moments_end(struct local *l, uint32_t peer, struct hash32 *ends)
     struct machine *m = &l->machines[peer];
 
     if (m->terms->audits_work && !m->mute) {
-        keep(l, m, m->round + 2, ends);
+        keep(l, m, m->ends, m->round + 2, ends);
     }
 }
 
@@ -142,16 +145,22 @@ int local_moments_fill(const struct local *l,
                        uint8_t *dst)
 {
     const struct offer_cut cut = segment_cut(m->terms, l->codec, s);
-    const struct offer *o = &m->moments[s->index % LOCAL_MOMENTS];
+    const struct offer *all[] = {&m->moments[s->index % LOCAL_MOMENTS],
+                                 &m->ends[s->index % LOCAL_MOMENTS]};
 
-    return o->n == 0 || o->round != s->index ? LOCO_ENOENT
-                                             : offer_fill(o, &cut, s, dst);
+    for (size_t i = 0; i < 2; i++) {
+        if (all[i]->n > 0 && hash32_u64(offer_root(all[i])) == s->name) {
+            return offer_fill(all[i], &cut, s, dst);
+        }
+    }
+    return LOCO_ENOENT;
 }
 
 void local_work_free(struct machine *m)
 {
     for (uint32_t i = 0; i < LOCAL_MOMENTS; i++) {
         offer_free(&m->moments[i]);
+        offer_free(&m->ends[i]);
     }
     for (uint32_t i = 0; i < WORK_ROOMS; i++) {
         work_room_free(&m->rooms[i]);

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "daemon/machine/trainer_moments.h"
 #include "p2p/round/repeat.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
@@ -63,11 +64,12 @@ static void take_snapshot(void *self, struct snapshot *s)
     (void)pthread_mutex_unlock(&in->mutex);
 }
 
-static void take_moments(void *self, struct offer *o, uint64_t steps)
+static void take_moments(void *self, struct offer *o, uint64_t steps, bool ends)
 {
     struct inbox *in = self;
 
     (void)steps;
+    (void)ends;
     (void)pthread_mutex_lock(&in->mutex);
     offer_free(&in->moments);
     in->moments = *o;
@@ -809,10 +811,82 @@ static void a_lease_that_is_undone_leaves_no_trace(void **state)
     close_trainer(t, &in);
 }
 
+/* A state is taken back, or fetched, while a lease is trained: the steps of
+ * that lease are of no contribution, and no more of them are made. */
+static void a_load_ends_the_lease_under_way(void **state)
+{
+    const struct timespec a_while = {.tv_nsec = 100000000};
+    struct inbox in;
+    struct trainer *t = open_trainer(&in, true);
+    struct trainer_command c = {
+        .job = {.type = JOB_LOAD, .load = {.round = 1, .anew = true}}};
+    struct local_event e;
+    float *base, *want;
+    unsigned n_steps;
+
+    (void)state;
+    load(t, &in);
+    train(t, 100, STEPS);
+    assert_int_equal(expect(&in, LOCAL_TRAINED).rc, 0);
+    apply(t, &in, 1, in.snapshot->n);
+    base = copy(in.snapshot->state, in.snapshot->n_state);
+    c.state = base;
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(expect(&in, LOCAL_LOADED).rc, 0);
+    train(t, 900, STEPS);
+    e = expect(&in, LOCAL_TRAINED);
+    want = copy(trainer_contribution(t), in.snapshot->n);
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(expect(&in, LOCAL_LOADED).rc, 0);
+    train(t, 500, STEPS);
+    after_steps(&in, 3);
+    assert_true(trainer_post(t, &c));
+    assert_int_equal(expect(&in, LOCAL_LOADED).rc, 0);
+    (void)nanosleep(&a_while, NULL); /* for steps that nobody asked for */
+    n_steps = in.n_steps;
+    train(t, 900, STEPS);
+    assert_int_equal(expect(&in, LOCAL_TRAINED).trained.tokens,
+                     e.trained.tokens);
+    assert_int_equal(in.n_steps - n_steps, STEPS);
+    assert_memory_equal(trainer_contribution(t), want,
+                        in.snapshot->n * sizeof *want);
+    free(base);
+    free(want);
+    close_trainer(t, &in);
+}
+
+static int is_lost(const struct backend *b)
+{
+    (void)b;
+    return LOCO_ECUDA;
+}
+
+/* What a GPU leaves that is lost while they are read is no moments. */
+static void moments_of_a_lost_gpu_are_not_announced(void **state)
+{
+    const struct replica_options opt = replica_with(true, 8);
+    struct inbox in = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    const struct trainer_options to = {
+        .self = &in, .take_moments = take_moments, .moments_block = BLOCK};
+    struct hash32 ends = {{0}};
+    struct replica r;
+    char errmsg[ERRMSG_SIZE];
+
+    (void)state;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    r.backend.finish = is_lost;
+    trainer_moments_end(&to, &r, &ends);
+    assert_true(hash32_is_zero(&ends));
+    assert_int_equal(in.moments.n, 0);
+    replica_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lease_that_is_undone_leaves_no_trace),
+        cmocka_unit_test(a_load_ends_the_lease_under_way),
+        cmocka_unit_test(moments_of_a_lost_gpu_are_not_announced),
         cmocka_unit_test(honest_work_is_good_on_any_kernels),
         cmocka_unit_test(lies_are_bad),
         cmocka_unit_test(moments_must_go_on_from_lease_to_lease),

@@ -439,6 +439,57 @@ static void what_rounding_took_goes_into_the_next_contribution(void **state)
                            n));
 }
 
+/* The third contribution, when the second one was in no commit and is undone;
+ * the commit's bytes came from others. */
+static float *contribution_behind_an_undone_one(bool feedback,
+                                                const float *error)
+{
+    const struct method m = diloco(4);
+    struct trainer *t = open_with(&m, feedback);
+    struct trainer_command c = {.job = {.type = JOB_APPLY, .apply.share = 1.0},
+                                .error = error};
+    uint8_t *wire;
+    float *last;
+    size_t n;
+
+    command(t, JOB_LOAD);
+    (void)wait_for(LOCAL_LOADED);
+    n = (size_t)inbox.snapshot->n;
+    wire = calloc(1, codec_find("fp16")->bytes(n));
+    last = malloc(n * sizeof *last);
+    assert_true(wire != NULL && last != NULL);
+    c.wire = wire;
+    for (uint64_t round = 1; round <= 3; round++) {
+        command(t, JOB_TRAIN);
+        (void)wait_for(LOCAL_TRAINED);
+        c.job.apply.round = round;
+        c.job.apply.undo = round == 2 ? round : 0;
+        c.error = round == 1 ? error : NULL;
+        if (round < 3) {
+            assert_true(trainer_post(t, &c));
+            assert_int_equal(wait_for(LOCAL_APPLIED).rc, 0);
+        }
+    }
+    trainer_stop(t);
+    memcpy(last, trainer_contribution(t), n * sizeof *last);
+    free(wire);
+    close_trainer(t);
+    return last;
+}
+
+static void what_was_not_sent_takes_no_residual(void **state)
+{
+    static float error[100000];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof error / sizeof error[0]; i++) {
+        error[i] = (float)(i % 17) * 1e-4F;
+    }
+    assert_true(differs_by(contribution_behind_an_undone_one(false, error),
+                           contribution_behind_an_undone_one(true, error),
+                           error, 16 * 256));
+}
+
 /* Two fragments, one of which leaves every 4 steps and is taken in 2 later. */
 static void steps_go_on_beside_a_round(void **state)
 {
@@ -568,6 +619,7 @@ int main(void)
         cmocka_unit_test(a_commit_is_applied_between_two_steps_of_a_training),
         cmocka_unit_test(a_loaded_state_says_what_work_it_replaced),
         cmocka_unit_test(what_rounding_took_goes_into_the_next_contribution),
+        cmocka_unit_test(what_was_not_sent_takes_no_residual),
         cmocka_unit_test(steps_go_on_beside_a_round),
         cmocka_unit_test(a_pause_beside_a_round_does_not_hold_up_its_commit),
         cmocka_unit_test(a_share_slows_the_steps_and_holds_up_nothing_else),
