@@ -40,6 +40,22 @@ void blocks_build(struct hash32 *nodes, uint64_t n)
     }
 }
 
+void blocks_same(const struct hash32 *leaf,
+                 const struct hash32 *last,
+                 uint64_t n,
+                 struct hash32 *root)
+{
+    struct hash32 all = *leaf, end = *last;
+
+    for (; n > 1; n = (n + 1) / 2) {
+        if (n % 2 == 0) { /* else it moves up as it is */
+            join(&all, &end, &end);
+        }
+        join(&all, &all, &all);
+    }
+    *root = end;
+}
+
 /* A level on the way up: n hashes, of which [from, to) are known. */
 struct level {
     uint64_t n, from, to;

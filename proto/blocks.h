@@ -34,6 +34,12 @@ uint64_t blocks_nodes(uint64_t n);
  * (hash_tree_leaf()). The last one is the root. */
 void blocks_build(struct hash32 *nodes, uint64_t n);
 
+/* The root over n leaves that are all the same but for the last one. */
+void blocks_same(const struct hash32 *leaf,
+                 const struct hash32 *last,
+                 uint64_t n,
+                 struct hash32 *root);
+
 /* Hashes of a proof of blocks [from, to), from < to <= n. */
 uint32_t blocks_proof_len(uint64_t n, uint64_t from, uint64_t to);
 

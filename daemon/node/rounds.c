@@ -156,7 +156,7 @@ void node_on_committed(struct node *n)
             (unsigned long long)(n->held.known.tokens - p->tokens_before));
     node_sync_reset(n);
     node_audit_committed(n);
-    node_work_committed(n);
+    node_work_committed(n, true);
     if (r->in_plan) {
         n->rounds.n_committed++;
         if (p->n_rollback > 0) {

@@ -203,6 +203,7 @@ static void learn_commit(struct node *n, const struct commit *c)
                        p->round, p->tokens_before + plan_tokens(p), hash});
     round_learn(&n->round, c, &hash);
     history_add(&n->history, c);
+    node_work_committed(n, false);
     node_next_round(n);
 }
 

@@ -17,12 +17,14 @@
 #include "proto/base/log.h"
 #include "proto/base/rng.h"
 #include "proto/blocks.h"
+#include "proto/hash.h"
 
 #define TELLS        4 /* so often a word is said: others may apply it late */
 #define TELL_MS      1000
-#define SERVE_ROUNDS 8 /* in so many.. */
-#define SERVE_LEASES 4 /* ..a member has what so many audits ask for */
-#define MOMENT_BYTES 2 /* bf16 */
+#define SERVE_ROUNDS 8    /* in so many.. */
+#define SERVE_LEASES 4    /* ..a member has what so many audits ask for */
+#define MOMENT_BYTES 2    /* bf16 */
+#define BLOCK_MOST   4096 /* CODEC_BLOCK_MAX */
 
 static bool audits(const struct node *n)
 {
@@ -40,42 +42,60 @@ void node_work_open(struct node *n)
 
 /* True: the work of that member can be made again. */
 static bool find_lease(const struct node *n,
+                       const struct plan_body *plan,
                        const struct plan_member *p,
                        const struct peer_id *id,
                        struct work_maker *m)
 {
     const struct view_body *v = &n->ballot.cert.body;
     const struct round_record *r = &n->text.record;
+    const bool known =
+        r->known && !n->text.assumed && hash32_eq(&plan->base, &r->hash);
     struct lease lease;
 
     (void)lease_of(&r->commit.plan.body.ledgers[0], n->terms.lease_quota, v,
                    p->index, id_u64(id), hash32_eq(&v->commit, &r->hash),
                    &lease);
-    return work_describe(m, p, r->known && !n->text.assumed ? &lease : NULL,
+    return work_describe(m, p, known ? &lease : NULL,
                          terms_most_steps(&n->terms));
 }
 
-void node_work_committed(struct node *n)
+/* The root over the blocks of so many zeros in bf16. */
+static void zeros_of(uint64_t elements, uint32_t block, struct hash32 *root)
 {
-    struct work_commit *c = &n->work.next;
+    static const uint8_t zeros[MOMENT_BYTES * BLOCK_MOST];
+    uint64_t n;
+    struct hash32 leaf, last;
+
+    if (elements == 0 || block == 0 || block > BLOCK_MOST) {
+        return;
+    }
+    n = (elements + block - 1) / block;
+    hash_tree_leaf(zeros, (size_t)MOMENT_BYTES * block, &leaf);
+    hash_tree_leaf(zeros, MOMENT_BYTES * (size_t)(elements - (n - 1) * block),
+                   &last);
+    blocks_same(&leaf, &last, n, root);
+}
+
+/* What the last commit says of work. */
+static void describe(const struct node *n, struct work_commit *c)
+{
     const struct plan_body *p = &n->round.last.plan.body;
     const struct view_body *v = &n->ballot.cert.body;
 
-    c->what.round = 0;
-    if (!audits(n) || !n->round.in_plan || p->n_rollback > 0 ||
-        !hash32_eq(&p->base, &n->text.record.hash)) {
-        return;
-    }
     memset(c, 0, sizeof *c);
     c->what.round = p->round;
     c->what.hash = n->round.last_hash;
     c->what.n = v->n_members;
     c->what.full = view_full(v);
     c->what.every = n->opt.audit_every;
+    c->before = p->base;
     c->inherits = p->n_ranges > 0;
+    c->takes_back = p->n_rollback > 0;
     c->base = n->held.state_hash;
     c->elements = terms_elements(&n->terms, p->round);
     c->block = n->terms.block;
+    zeros_of(2 * n->terms.n_params, n->terms.block, &c->zeros);
     for (uint32_t i = 0; i < v->n_members; i++) {
         c->what.member[i] = id_of_public(v->members[i].public_key);
         c->maker[i].joined = v->members[i].joined;
@@ -83,10 +103,28 @@ void node_work_committed(struct node *n)
     for (uint32_t k = 0; k < p->n_members; k++) {
         uint32_t i = p->members[k].index;
 
-        if (i < c->what.n &&
-            find_lease(n, &p->members[k], &c->what.member[i], &c->maker[i])) {
+        if (i < c->what.n && find_lease(n, p, &p->members[k],
+                                        &c->what.member[i], &c->maker[i])) {
             c->what.lease |= 1ULL << i;
         }
+    }
+}
+
+void node_work_committed(struct node *n, bool decided)
+{
+    const bool with_us =
+        decided && n->round.in_plan &&
+        hash32_eq(&n->round.last.plan.body.base, &n->text.record.hash);
+    struct work_commit *c = with_us ? &n->work.next : &n->work.heard;
+
+    if (!audits(n)) {
+        n->work.next.what.round = 0;
+        return;
+    }
+    describe(n, c);
+    work_follow(&n->work.core, c);
+    if (c->takes_back) {
+        n->work.next.what.round = 0;
     }
 }
 

@@ -50,8 +50,8 @@ struct node_work {
 
 void node_work_open(struct node *n);
 
-/* A round was committed, with this peer. */
-void node_work_committed(struct node *n);
+/* The last round was committed: `decided` here, or heard of. */
+void node_work_committed(struct node *n, bool decided);
 
 /* Its result is in place. */
 void node_work_applied(struct node *n);

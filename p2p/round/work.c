@@ -85,11 +85,9 @@ void work_commit(struct work *w,
                  struct out *out)
 {
     struct work_commit *newest = &w->commit[0];
-    struct work_commit next = *c;
 
-    work_fill_in(w, &next);
     memmove(w->commit + 1, w->commit, (WORK_COMMITS - 1) * sizeof w->commit[0]);
-    *newest = next;
+    *newest = *c;
     w->n_commits += w->n_commits < WORK_COMMITS;
     repeat_commit(&w->repeat, &newest->what);
     memmove(w->drawn + 1, w->drawn, (WORK_COMMITS - 1) * sizeof w->drawn[0]);
@@ -227,7 +225,7 @@ void work_stop(struct work *w, struct out *out)
     }
     w->n_commits = 0;
     memset(w->drawn, 0, sizeof w->drawn);
-    w->n_silent = w->n_words = w->n_known = w->n_looks = w->n_chains = 0;
+    w->n_silent = w->n_words = w->n_known = w->n_looks = 0;
     w->repeat.n_commits = 0;
     memset(w->repeat.cases, 0, sizeof w->repeat.cases);
 }

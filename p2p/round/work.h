@@ -22,15 +22,16 @@
  * slept does not know that its last work was taken), or anew, with moments of
  * no step. And moments must be plausible beside the auditor's own (`stretch`).
  *
- * *Silence.* Who worked before in the same seat of the view, and works of no
- * lease that can be made again, is named in READY (silence.h), whatever text it
- * says that it has: who can read nothing of its lease makes no step. So is who
- * does not serve what it announced, and who was read as bad: a liar that serves
- * some members and not others is either convicted or in no plan. Once in
- * WORK_EXCUSE rounds it is excused: a GPU may be lost. Whoever did not see each
- * commit since a member worked last asks nothing of that one. Where more than
- * half of all are so, it is no maker's doing: all train anew where a state is
- * taken back.
+ * *Silence.* Who works of no lease that can be made again is named in READY
+ * (silence.h), whatever text it says that it has: who can read nothing of its
+ * lease makes no step. So is who does not serve what it announced, and who was
+ * read as bad: a liar that serves some members and not others is either
+ * convicted or in no plan. Once in WORK_EXCUSE rounds it is excused: a GPU may
+ * be lost. Chains are followed from the records of commits, by members of their
+ * plans and others alike; over a record that never came here, or a state that
+ * is taken back, no chain leads, and the next lease may begin with any moments,
+ * which it has to name. Where more than half of all are to be named, it is no
+ * maker's doing.
  *
  * *Room.* Each case that is looked into has a room, and so has one lease that
  * was drawn: else anybody could end audits by accusing somebody, and two
@@ -88,7 +89,6 @@ struct work_maker {
     uint64_t moment_steps; /* of its optimizer when it began */
     uint32_t steps;        /* that it trained.. */
     struct lease lease;    /* ..of these positions */
-    bool again; /* it worked before in this seat, and its chain is known */
 };
 
 /* Where the moments of a member are, as of its last lease in a commit. */
@@ -101,7 +101,10 @@ struct work_chain {
 
 struct work_commit {
     struct repeat_commit what; /* lease: of what can be made again */
+    struct hash32 before;      /* the commit that it follows */
+    struct hash32 zeros;       /* root of the blocks of moments of nothing */
     bool inherits;      /* parts were made before: it is of no use to audits */
+    bool takes_back;    /* a state: it has no work */
     struct hash32 base; /* the state that the leases began from */
     uint64_t elements;  /* of a contribution; of moments twice as many */
     uint32_t block;     /* that both are cut at */
@@ -146,8 +149,9 @@ struct work {
     uint32_t n_commits;
     struct work_commit commit[WORK_COMMITS]; /* the newest first */
     uint64_t draw;                           /* state of the generator */
+    struct hash32 followed; /* the last commit that chains were followed to */
     uint32_t n_chains;
-    struct work_chain chain[VIEW_MEMBERS_MAX]; /* of members of commit[0] */
+    struct work_chain chain[VIEW_MEMBERS_MAX]; /* of members of that one */
     /* Whose lease of commit i is to be audited, its place + 1; 0: nobody's. */
     uint32_t drawn[WORK_COMMITS];
     struct verdict_body known[WORK_KNOWN]; /* what we read: a case may follow */
@@ -191,14 +195,19 @@ bool work_describe(struct work_maker *m,
                    const struct lease *lease,
                    uint64_t most);
 
-/* A commit that we were in is in place. `again` of the makers is filled in
- * here. `secret`: a number of this commit that others cannot guess. */
+/* A commit was made, with us or without: whose work goes on, and who is to be
+ * named. One after the other; what.lease is changed. */
+void work_follow(struct work *w, struct work_commit *c);
+
+/* One that we were in is in place; it was followed. `secret`: a number of this
+ * commit that others cannot guess. */
 void work_commit(struct work *w,
                  const struct work_commit *c,
                  uint64_t secret,
                  struct out *out);
 
-/* No commit any more: the group is left, or its state was taken back. */
+/* No commit any more: the group is left, or the state in place is another one.
+ * Chains stay, as they are of commits, whoever holds them. */
 void work_stop(struct work *w, struct out *out);
 
 /* What a full member says that it read. REPEAT_CONVICTED: m->accused is. */

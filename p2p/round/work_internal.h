@@ -37,10 +37,6 @@ uint32_t work_place(const struct repeat_commit *c, const struct peer_id *id);
 
 void work_name_silent(struct work *w, const struct peer_id *id);
 
-/* What follows from the commit before: who works again, whose moments do not go
- * on, who is silent. */
-void work_fill_in(struct work *w, struct work_commit *c);
-
 /* ---- work_fetch.c ------------------------------------------------------- */
 
 /* Ask for what `about`, `maker` and `after` say. */

@@ -5,6 +5,7 @@
 
 #include "p2p/round/lease.h"
 #include "p2p/round/work_internal.h"
+#include "proto/blocks.h"
 
 uint32_t work_place(const struct repeat_commit *c, const struct peer_id *id)
 {
@@ -105,10 +106,30 @@ static bool goes_on(const struct work_maker *m, const struct work_chain *old)
             hash32_eq(&m->moments, &old->began));
 }
 
+/* Moments of no step are nothing. */
+static bool begins_with_nothing(const struct work_commit *c, uint32_t i)
+{
+    struct hash32 nothing;
+
+    blocks_offer(&c->what.member[i], 0, &c->zeros, &nothing);
+    return hash32_eq(&nothing, &c->maker[i].moments);
+}
+
+/* Whether its lease begins as it may. */
+static bool
+begins_well(const struct work *w, const struct work_commit *c, uint32_t i)
+{
+    const struct work_chain *old = chain_of(w, c, i);
+    const struct work_maker *m = &c->maker[i];
+
+    return (m->moment_steps > 0 || begins_with_nothing(c, i)) &&
+           (old == NULL || goes_on(m, old));
+}
+
 /* Whether it needs an excuse: its lease cannot be made again. */
 static bool is_loose(const struct work_commit *c, uint32_t i)
 {
-    return c->maker[i].again && c->maker[i].owes && !(c->what.lease >> i & 1);
+    return c->maker[i].owes && !(c->what.lease >> i & 1);
 }
 
 /* What follows for each maker from its work before. How many need an excuse. */
@@ -117,11 +138,7 @@ static uint32_t follow_work(const struct work *w, struct work_commit *c)
     uint32_t n_loose = 0;
 
     for (uint32_t i = 0; i < c->what.n; i++) {
-        const struct work_chain *old = chain_of(w, c, i);
-        struct work_maker *m = &c->maker[i];
-
-        m->again = m->works && old != NULL;
-        if (m->again && !goes_on(m, old)) {
+        if (!begins_well(w, c, i)) {
             c->what.lease &= ~(1ULL << i);
         }
         n_loose += is_loose(c, i);
@@ -168,15 +185,19 @@ static void name_loose(struct work *w, const struct work_commit *c)
     }
 }
 
-void work_fill_in(struct work *w, struct work_commit *c)
+void work_follow(struct work *w, struct work_commit *c)
 {
     const uint32_t n_full = (uint32_t)__builtin_popcountll(c->what.full);
 
-    if (w->n_commits == 0 || w->commit[0].what.round + 1 != c->what.round) {
+    if (c->takes_back || !hash32_eq(&c->before, &w->followed)) {
         w->n_chains = 0; /* who knows what they contributed meanwhile? */
     }
-    if (2 * follow_work(w, c) <= n_full) { /* else a state was taken back, or
-                                              the like: nobody is to blame */
+    w->followed = c->what.hash;
+    if (c->takes_back) {
+        c->what.lease = 0;
+        return;
+    }
+    if (2 * follow_work(w, c) <= n_full) { /* else nobody is to blame */
         name_loose(w, c);
     }
     follow_chains(w, c);

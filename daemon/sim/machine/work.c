@@ -2,7 +2,8 @@
  * daemon/machine/work.c.
  *
  * The fake machine has no moments, and what it learns cannot be made again. So
- * moments are any numbers, that follow from the steps made, and a reading is
+ * moments are any numbers, that follow from the steps made, 0 before the first
+ * one, and a reading is
  * drawn: that of a lie where the maker lied (local_lie()), else one as honest
  * machines of different kinds have it (p2p/round/STRANGERS.md, section 5). In
  * one round of WILD training is wild for all, and honest machines part.
@@ -68,7 +69,7 @@ static void keep(struct local *l,
     float *x = world_alloc(cut.elements * sizeof *x);
 
     for (uint64_t i = 0; i < cut.elements; i++) {
-        x[i] = rng_float(&rng);
+        x[i] = m->moment_steps == 0 ? 0 : rng_float(&rng);
     }
     offer_free(o);
     if (offer_make(o, &cut, x) == 0) {

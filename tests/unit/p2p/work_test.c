@@ -12,6 +12,7 @@
 
 #include "p2p/round/lease.h"
 #include "proto/base/err.h"
+#include "proto/blocks.h"
 #include "proto/sign.h"
 #include "tests/unit/p2p/linked.h"
 
@@ -75,6 +76,14 @@ static struct hash32 name(uint32_t what, uint64_t round, uint32_t who)
         .b = {(uint8_t)(1 + what), (uint8_t)round, (uint8_t)(1 + who)}};
 }
 
+/* A lease of that one begins with no moments at all. */
+static void begin_anew(struct fixture *f, uint32_t who)
+{
+    f->c.maker[who].moment_steps = 0;
+    blocks_offer(&f->c.what.member[who], 0, &f->c.zeros,
+                 &f->c.maker[who].moments);
+}
+
 /* All work, and all can be made again. */
 static void lay_commit(struct fixture *f, uint64_t round)
 {
@@ -83,6 +92,8 @@ static void lay_commit(struct fixture *f, uint64_t round)
     memset(c, 0, sizeof *c);
     c->what.round = round;
     c->what.hash = name(0, round, 0);
+    c->before = name(0, round - 1, 0);
+    c->zeros = name(7, 0, 0);
     c->what.n = MEMBERS;
     c->what.full = c->what.lease = (1U << MEMBERS) - 1;
     c->base = name(1, round, 0);
@@ -100,6 +111,9 @@ static void lay_commit(struct fixture *f, uint64_t round)
             .moment_steps = STEPS * (round - 1),
             .steps = STEPS,
             .lease = {.n_ranges = 1, .ranges = {{100 * round + i, STEPS}}}};
+        if (round == 1) {
+            begin_anew(f, i);
+        }
     }
 }
 
@@ -112,8 +126,16 @@ static void commit(struct fixture *f)
     while (repeat_draw(&f->w.commit[0].what, SELF, secret, &whom)) {
         secret++;
     }
+    work_follow(&f->w, &f->c);
     work_commit(&f->w, &f->c, secret, &f->out);
     collect(f);
+    lay_commit(f, f->c.what.round + 1);
+}
+
+/* We have no part in it, and have its record. */
+static void commit_without_us(struct fixture *f)
+{
+    work_follow(&f->w, &f->c);
     lay_commit(f, f->c.what.round + 1);
 }
 
@@ -125,6 +147,7 @@ static void commit_drawing(struct fixture *f, uint32_t whom)
     for (uint64_t secret = 1;; secret++) {
         if (repeat_draw(&f->w.commit[0].what, SELF, secret, &got) &&
             got == whom) {
+            work_follow(&f->w, &f->c);
             work_commit(&f->w, &f->c, secret, &f->out);
             break;
         }
@@ -276,8 +299,10 @@ static void a_missing_commit_breaks_the_chain(void **state)
     struct fixture *f = *state;
 
     commit(f);
-    lay_commit(f, 3); /* we were not in the second one */
+    lay_commit(f, 3); /* nobody told us of the second one */
     for (uint64_t secret = 1; secret < 400; secret++) {
+        f->c.maker[3].moment_steps += secret;
+        work_follow(&f->w, &f->c);
         work_commit(&f->w, &f->c, secret, &f->out);
         assert_int_equal(f->w.drawn[1], 0);
         lay_commit(f, f->c.what.round + 2);
@@ -344,8 +369,54 @@ static void moments_go_on_over_any_gap(void **state)
     miss(f, 5);
     assert_true(begins_with(f, name(3, 25, 3), 5 * STEPS)); /* 30 */
     miss(f, 2);
-    assert_true(begins_with(f, name(9, 9, 9), 0)); /* anew */
+    begin_anew(f, 3);
+    assert_true(begins_with(f, f->c.maker[3].moments, 0));
     assert_int_equal(f->w.n_silent, 0);
+}
+
+/* Or whoever says that it begins anew would choose what it begins with. */
+static void moments_of_no_step_are_nothing(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_false(begins_with(f, name(9, 9, 9), 0)); /* its first lease */
+    assert_int_equal(f->w.n_silent, 0);             /* excused */
+    assert_false(begins_with(f, name(9, 9, 9), 0));
+    assert_true(is_silent(f, 3));
+    begin_anew(f, 2); /* of somebody else */
+    assert_false(begins_with(f, f->c.maker[2].moments, 0));
+    assert_true(is_silent(f, 3));
+}
+
+/* Two coordinators that lie leave each half of the members out once. */
+static void chains_are_followed_without_us(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_without_us(f);
+    assert_false(begins_with(f, name(9, 9, 9), 2 * STEPS)); /* excused */
+    commit_without_us(f);
+    assert_int_equal(f->w.n_silent, 0);
+    f->c.maker[3].moments = name(9, 9, 9);
+    commit_without_us(f);
+    assert_true(is_silent(f, 3)); /* by all, in the plan or not */
+    assert_true(begins_with(f, name(3, 6, 3), 5 * STEPS));
+    assert_int_equal(f->w.n_silent, 0);
+}
+
+/* All begin with other moments then. */
+static void a_state_that_is_taken_back_ends_all_chains(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit(f);
+    f->c.takes_back = true;
+    commit_without_us(f);
+    assert_true(begins_with(f, name(9, 9, 9), 77));
+    assert_int_equal(f->w.n_silent, 0);
+    assert_false(begins_with(f, name(9, 9, 8), 77));
 }
 
 /* It slept while its work was taken, and does not know that it was. */
@@ -392,10 +463,7 @@ static void who_works_of_no_lease_is_silent_but_once(void **state)
     struct fixture *f = *state;
 
     spoil(f, 2);
-    commit(f); /* it may have missed a commit */
-    assert_int_equal(f->w.n_silent, 0);
-    spoil(f, 2);
-    commit(f); /* excused */
+    commit(f); /* its first lease; excused */
     assert_int_equal(f->w.n_silent, 0);
     for (uint32_t i = 1; i < WORK_EXCUSE; i++) {
         spoil(f, 2);
@@ -410,7 +478,7 @@ static void who_works_of_no_lease_is_silent_but_once(void **state)
     f->c.maker[2].owes = false; /* the ledger is not known here */
     commit(f);
     spoil(f, 2);
-    f->c.maker[2].works = false;
+    f->c.maker[2].works = f->c.maker[2].owes = false;
     commit(f);
     assert_int_equal(f->w.n_silent, 0);
     spoil(f, 2); /* a round without it is no excuse */
@@ -434,7 +502,7 @@ static void what_befalls_most_is_nobodys_fault(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         f->c.maker[3].moment_steps += 50 + 10 * i;
         f->c.maker[4].moment_steps += 50 + 10 * i;
-        f->c.maker[2].moment_steps = 0;
+        begin_anew(f, 2);
         commit(f);
         assert_int_equal(f->w.n_silent, i == 0 ? 0 : 2);
     }
@@ -515,7 +583,7 @@ static void an_optimizer_makes_as_many_steps_as_its_lease(void **state)
     f->c.maker[2].moment_steps += 2;
     commit(f);
     assert_true(is_silent(f, 2));
-    f->c.maker[2].moment_steps = 0; /* it begins anew */
+    begin_anew(f, 2);
     commit(f);
     assert_int_equal(f->w.n_silent, 0);
     assert_int_not_equal(f->w.commit[0].what.lease & 4, 0);
@@ -973,6 +1041,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(nobody_is_asked_before_the_next_commit),
         TEST(moments_go_on_over_any_gap),
+        TEST(moments_of_no_step_are_nothing),
+        TEST(chains_are_followed_without_us),
+        TEST(a_state_that_is_taken_back_ends_all_chains),
         TEST(who_does_not_know_of_its_last_lease_begins_as_that_did),
         TEST(a_commit_that_inherits_is_part_of_the_chain),
         TEST(a_missing_commit_breaks_the_chain),

@@ -33,6 +33,24 @@ static struct hash32 root_of(const struct hash32 *nodes,
     return root;
 }
 
+static void a_tree_of_equal_leaves_needs_no_leaves(void **state)
+{
+    const uint8_t block[] = {0, 0, 0, 0};
+
+    (void)state;
+    for (uint64_t n = 1; n <= MOST; n++) {
+        struct hash32 nodes[2 * MOST + 8], root;
+
+        for (uint64_t i = 0; i < n; i++) { /* the last block is shorter */
+            hash_tree_leaf(block, i + 1 < n ? sizeof block : n % 4 + 1,
+                           &nodes[i]);
+        }
+        blocks_build(nodes, n);
+        blocks_same(&nodes[0], &nodes[n - 1], n, &root);
+        assert_true(hash32_eq(&root, &nodes[blocks_nodes(n) - 1]));
+    }
+}
+
 static void each_range_of_a_tree_has_its_proof(void **state)
 {
     (void)state;
@@ -107,6 +125,7 @@ static void an_offer_is_of_one_maker_and_round(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tree_of_equal_leaves_needs_no_leaves),
         cmocka_unit_test(each_range_of_a_tree_has_its_proof),
         cmocka_unit_test(a_proof_is_of_its_place_and_bytes),
         cmocka_unit_test(an_offer_is_of_one_maker_and_round),
