@@ -13,6 +13,7 @@
 
 #include "daemon/cli/lab_setup.h"
 #include "daemon/cli/work_table.h"
+#include "p2p/round/repeat.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "train/lab/work.h"
@@ -64,12 +65,15 @@ static int read_options(struct work *w)
 
     o->reference = strcmp(w->other, "reference") == 0;
     o->other = BACKEND_FP32;
-    if (!o->reference && !backend_dtype_named(w->other, &o->other)) {
+    if (strcmp(w->other, "rounded") == 0) {
+        o->other = BACKEND_ROUNDED;
+    } else if (!o->reference && !backend_dtype_named(w->other, &o->other)) {
         return cli_fail(TROUBLE_USAGE,
-                        "sim work: --other is fp32, bf16, auto or reference, "
-                        "not %s",
+                        "sim work: --other is fp32, bf16, auto, rounded or "
+                        "reference, not %s",
                         w->other);
     }
+    o->next = repeat_next;
     o->makers = w->makers < LAB_PEERS_MAX ? (uint32_t)w->makers : 0;
     o->liars = w->liars < LAB_PEERS_MAX ? (uint32_t)w->liars : 0;
     return read_turns(w);

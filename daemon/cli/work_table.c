@@ -9,8 +9,9 @@
 #include "p2p/round/repeat.h"
 
 static const char *const columns[WORK_COLUMNS] = {
-    "cosine",       "own",  "length",   "near",  "share",  "exact", "exact_own",
-    "exact_length", "best", "best_own", "block", "steady", "after"};
+    "cosine", "own",       "length",       "near", "share",
+    "exact",  "exact_own", "exact_length", "best", "best_own",
+    "block",  "steady",    "after",        "next", "next_once"};
 
 /* ---- numbers ------------------------------------------------------------ */
 
@@ -32,7 +33,9 @@ static enum repeat_verdict judge(const struct work_reading *r)
                                      .has_steady = true,
                                      .steady = r->steady,
                                      .has_after = r->kind == WORK_ROUGH,
-                                     .after = r->after};
+                                     .after = r->after,
+                                     .has_next = r->kind == WORK_ROUGH,
+                                     .next = r->next};
 
     return r->kind == WORK_SELF ? REPEAT_UNCLEAR : repeat_judge(&m);
 }
@@ -53,6 +56,8 @@ static void row_add(struct work_row *row,
     figure_add(&row->column[WORK_LEAST_BLOCK], r->block, row->n);
     figure_add(&row->column[WORK_STEADY], r->steady, row->n);
     figure_add(&row->column[WORK_AFTER], r->after, row->n);
+    figure_add(&row->column[WORK_NEXT], r->next, row->n);
+    figure_add(&row->column[WORK_NEXT_ONCE], r->next_once, row->n);
     figure_add(&row->column[WORK_WITH_MOMENTS], r->exact, row->n);
     row->good += verdict == REPEAT_GOOD;
     row->bad += verdict == REPEAT_BAD;

@@ -33,6 +33,8 @@ enum work_column {
     WORK_LEAST_BLOCK,
     WORK_STEADY,
     WORK_AFTER,
+    WORK_NEXT,
+    WORK_NEXT_ONCE,
     WORK_COLUMNS
 };
 

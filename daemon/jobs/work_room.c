@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "train/sync/moments.h"
 
 #define MOMENT_BYTES 2    /* bf16 */
 #define CHUNK        1024 /* elements that are decoded at a time */
@@ -361,6 +362,58 @@ static void read_after(const struct work_room *r,
     }
 }
 
+/* The elements of parameters that blocks 2k of u and 2k + 1 of v have both. */
+static bool
+shared_part(const struct work_room *r, uint32_t k, uint64_t *from, uint64_t *n)
+{
+    const uint64_t half = r->n / 2;
+    const struct work_block *u = &r->after[2 * k], *v = &r->after[2 * k + 1];
+    uint64_t begin, end, v_end;
+
+    if (!u->here || !v->here || v->offset + v->len <= half) {
+        return false;
+    }
+    begin = v->offset < half ? 0 : v->offset - half;
+    v_end = v->offset + v->len - half;
+    end = u->offset + u->len < half ? u->offset + u->len : half;
+    *from = u->offset > begin ? u->offset : begin;
+    end = v_end < end ? v_end : end;
+    *n = end > *from ? end - *from : 0;
+    return *n > 0;
+}
+
+/* What the next step is made of, where both moments of an element are here. */
+static void read_next(const struct work_room *r,
+                      const struct work_repeat *w,
+                      struct repeat_reading *out)
+{
+    const uint64_t half = r->n / 2;
+    uint64_t at, n;
+
+    for (uint32_t k = 0; k < WORK_BLOCKS / 2; k++) {
+        const struct work_block *u = &r->after[2 * k];
+        const struct work_block *v = &r->after[2 * k + 1];
+        struct moments_part x, own, other;
+        double agree = 0, next;
+
+        if (!shared_part(r, k, &at, &n)) {
+            continue;
+        }
+        x = (struct moments_part){u->x + (at - u->offset),
+                                  v->x + (at + half - v->offset)};
+        own = (struct moments_part){w->moments + at, w->moments + half + at};
+        if (w->steady_u != NULL) {
+            other = (struct moments_part){w->steady_u + at, w->steady_v + at};
+            agree = moments_apart(&other, &own, n, w->eps);
+        }
+        next = repeat_next(moments_apart(&x, &own, n, w->eps), agree);
+        if (!isnan(next)) {
+            out->next = out->has_next ? fmax(out->next, next) : next;
+            out->has_next = true;
+        }
+    }
+}
+
 static double length_of(const uint8_t *bf16, uint64_t n)
 {
     return length(squares_of(bf16, n));
@@ -436,5 +489,6 @@ int work_room_read(const struct work_room *r,
         .steady = cosine(&a.steady),
     };
     read_after(r, w, out);
+    read_next(r, w, out);
     return rv;
 }

@@ -114,7 +114,9 @@ struct work_repeat {
     const struct codec *codec; /* of contributions */
     const float *repeat;       /* its contribution, without residual */
     const float *moments;      /* (n) at its end */
-    const float *steady;       /* a second one, with other products, or NULL */
+    double eps;                /* of the optimizer */
+    const float *steady; /* a second one, with other products, or NULL.. */
+    const float *steady_u, *steady_v; /* ..and at its end; NULL: not read */
 };
 
 /* LOCO_ENUMERIC: the repeat does not fit the wire; LOCO_ENOMEM. */

@@ -142,7 +142,12 @@ static int read(struct trainer_repeat *r)
     }
     w.repeat = r->first;
     w.moments = r->first + r->ghost.n;
+    w.eps = r->opt.optimizer.eps;
     w.steady = second ? r->ghost.contribution : NULL;
+    if (second && !with_own(r)) { /* on a processor: next_pass() */
+        w.steady_u = r->ghost.optimizer.u;
+        w.steady_v = r->ghost.optimizer.v;
+    }
     rv = work_room_read(r->command.room, &w, &reading);
     if (with_own(r)) {
         r->reading.has_calm = rv == 0;
@@ -216,11 +221,12 @@ static bool finish(struct trainer_repeat *r, int rc, struct local_event *done)
     }
     log_debug("train",
               "a lease made again: steady %.4f, calm %.4f, after %.3f of %.2f, "
-              "moments %.2f",
+              "next %.2f, moments %.2f",
               r->reading.has_steady ? r->reading.steady : 1,
               r->reading.has_calm ? r->reading.calm : 1,
               r->reading.has_after ? r->reading.after : 1,
               r->reading.has_after ? r->reading.after_stretch : 1,
+              r->reading.has_next ? r->reading.next : 0,
               r->reading.has_stretch ? r->reading.stretch : 1);
     *done = answer(r, rc == 0 ? verdict : REPEAT_UNCLEAR);
     done->rc = rc;

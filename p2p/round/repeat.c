@@ -17,8 +17,14 @@ static bool is_finite(const struct repeat_reading *r)
 /* Comparisons with what is no number are false. */
 static bool goes_on(const struct repeat_reading *r)
 {
-    return !r->has_after || (r->after >= REPEAT_AFTER &&
-                             r->after_stretch <= REPEAT_AFTER_STRETCH);
+    return (!r->has_after || (r->after >= REPEAT_AFTER &&
+                              r->after_stretch <= REPEAT_AFTER_STRETCH)) &&
+           (!r->has_next || r->next <= 1);
+}
+
+double repeat_next(double apart, double agree)
+{
+    return apart / (REPEAT_NEXT + REPEAT_NEXT_AGREE * agree);
 }
 
 static bool is_good(const struct repeat_reading *r)

@@ -87,6 +87,12 @@
 /* Times as long or as short. Other text gives moments of another direction, not
  * of another length. */
 #define REPEAT_AFTER_STRETCH 2.0
+/* And block by block, what the next step is made of (train/sync/moments.h): how
+ * far apart the maker's end and that of the repeat may be; and so many times
+ * what is between two repeats of the auditor with products of different kinds.
+ * 0.08 is a cosine of 0.96, or a length of 1.33. */
+#define REPEAT_NEXT       0.08
+#define REPEAT_NEXT_AGREE 4.0
 /* The same of the maker's moments beside the auditor's own. Whoever invents
  * long ones steers each repeat, and whoever invents short ones makes it wild.
  */
@@ -120,6 +126,10 @@ struct repeat_reading {
     bool has_after;
     double after;
     double after_stretch; /* how many times as long or short; the worse one */
+    /* The same, block by block: how far apart what the next step is made of is,
+     * in parts of what is allowed (repeat_next()); the worst. */
+    bool has_next;
+    double next;
     /* The moments with which the lease began, beside those of the auditor at
      * that state, each corrected for its age: how many times as long (u), as
      * long or as short (v); the worse one. */
@@ -135,6 +145,11 @@ struct repeat_reading {
 enum repeat_verdict { REPEAT_UNCLEAR, REPEAT_GOOD, REPEAT_AGAIN, REPEAT_BAD };
 
 enum repeat_verdict repeat_judge(const struct repeat_reading *r);
+
+/* `next` of a block: how far apart the maker's end and the repeat's are there,
+ * and the ends of two repeats; 0: there is no second one yet. No number where
+ * the auditor has none there: that says nothing. */
+double repeat_next(double apart, double agree);
 
 /* ---- draws -------------------------------------------------------------- */
 

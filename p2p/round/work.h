@@ -244,6 +244,11 @@ bool work_take_word(struct work *w, struct work_word *word);
 /* Members that are to be named silent in READY, one after the other. */
 bool work_take_silent(struct work *w, struct peer_id *who);
 
+/* Of the moments that a lease ended with half of the blocks that are read are
+ * of u, and behind each comes the block of v that has most of the same
+ * elements: where it begins, for the one of u at `at`. */
+uint64_t work_v_block(uint64_t elements, uint32_t block, uint64_t at);
+
 /* Bytes of a piece of moments (2 an element) or of a contribution (4 at most),
  * of a vector of so many elements, with its proof. */
 uint64_t work_piece_bytes(uint64_t elements,

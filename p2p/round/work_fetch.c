@@ -76,6 +76,17 @@ uint64_t work_lease_bytes(uint64_t n_params, uint32_t block)
 
 /* ---- pieces -------------------------------------------------------------- */
 
+/* v lies behind u, and blocks are cut from the front of both. */
+uint64_t work_v_block(uint64_t elements, uint32_t block, uint64_t at)
+{
+    const uint64_t first = elements + at;
+    const uint64_t begin = first / block * block;
+    const uint64_t beyond = first - begin;
+
+    return 2 * beyond > block && begin + block < 2 * elements ? begin + block
+                                                              : begin;
+}
+
 /* Draw what is to be looked at. */
 static void draw_blocks(struct work *w, struct work_task *t)
 {
@@ -85,7 +96,9 @@ static void draw_blocks(struct work *w, struct work_task *t)
         t->sent_at[k] =
             rng_below(&w->draw, blocks(t->about.elements, block)) * block;
         t->after_at[k] =
-            rng_below(&w->draw, blocks(n_moments(t), block)) * block;
+            k % 2 == 0
+                ? rng_below(&w->draw, blocks(t->about.elements, block)) * block
+                : work_v_block(t->about.elements, block, t->after_at[k - 1]);
     }
 }
 

@@ -11,8 +11,9 @@
 
 #include "proto/base/err.h"
 #include "train/lab/work_internal.h"
+#include "train/sync/moments.h"
 
-#define SCRATCH 9 /* vectors */
+#define SCRATCH 11 /* vectors */
 
 static const char *const names[WORK_TOLD] = {
     "repeat", "kernels", "fresh", "self",  "moments", "rough", "exact", "text",
@@ -78,6 +79,8 @@ static int take_vectors(struct lab *lab, struct lab_work *w)
     w->u = at += n;
     w->v = at += n;
     w->exact = at += n;
+    w->end_u = at += n;
+    w->end_v = at += n;
     for (uint32_t i = 0; i < o->work->liars; i++) {
         w->told[i] = at += n;
     }
@@ -359,6 +362,44 @@ static double moments_after(const struct lab *lab, uint32_t maker)
                 cosine_of_vectors(a->v, b->v, lab->n));
 }
 
+/* How far the maker is from both repeats, in its worst block. */
+static void read_next(const struct lab *lab, struct work_reading *r)
+{
+    const struct lab_work *w = lab->work;
+    const struct work_options *o = lab->opt.work;
+    const struct optimizer *g = &w->ghost.optimizer;
+    const struct optimizer *m = &lab->peers[r->maker].optimizer;
+    const double eps = lab->opt.optimizer.eps;
+
+    r->next = r->next_once = 0;
+    for (uint64_t at = 0; o->next != NULL && at < lab->n; at += WORK_BLOCK) {
+        uint64_t n = lab->n - at < WORK_BLOCK ? lab->n - at : WORK_BLOCK;
+        const struct moments_part maker = {m->u + at, m->v + at};
+        const struct moments_part one = {g->u + at, g->v + at};
+        const struct moments_part other = {w->end_u + at, w->end_v + at};
+        double agree = moments_apart(&one, &other, n, eps);
+        double apart = fmax(moments_apart(&maker, &one, n, eps),
+                            moments_apart(&maker, &other, n, eps));
+
+        r->next = fmax(r->next, o->next(apart, agree));
+        r->next_once = fmax(r->next_once, o->next(apart, 0));
+    }
+}
+
+/* The same with the other kernels, and with what it ends. */
+static int repeat_on_others(struct lab *lab, const struct work_task *t)
+{
+    struct lab_work *w = lab->work;
+    struct work_task other = *t;
+    int rv;
+
+    other.other = true;
+    rv = work_do(lab, &other, w->repeat);
+    memcpy(w->end_u, w->ghost.optimizer.u, (size_t)lab->n * sizeof(float));
+    memcpy(w->end_v, w->ghost.optimizer.v, (size_t)lab->n * sizeof(float));
+    return rv;
+}
+
 /* The repeat with the maker's moments, and how far other kernels and the
  * rounding of the moments lead. */
 static int prepare(struct lab *lab, struct work_reading *r)
@@ -372,7 +413,9 @@ static int prepare(struct lab *lab, struct work_reading *r)
     rv = rv != 0 ? rv : work_do(lab, &t, w->exact);
     r->kind = WORK_ROUGH;
     rv = rv != 0 ? rv : honest_task(lab, r, &t);
+    rv = rv != 0 ? rv : repeat_on_others(lab, &t);
     rv = rv != 0 ? rv : work_do(lab, &t, w->repeat);
+    read_next(lab, r);
     r->steady = work_own_cosine(lab, w->exact, w->repeat);
     r->after = moments_after(lab, r->maker);
     memcpy(w->exact, w->repeat, (size_t)lab->n * sizeof(float));

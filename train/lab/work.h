@@ -28,6 +28,11 @@
  *           machines may be from each other in this round
  *   after   the lesser of the cosines of both moments at the end of that
  *           repeat with those that the maker has then
+ *   next    of what the next step is made of then (train/sync/moments.h): how
+ *           far the maker is from repeats on its and on other kernels, where
+ *           both are so far apart, by work_options.next; the worst of all
+ *           blocks of WORK_BLOCK elements
+ *   next_once  the same where one repeat alone is known
  *
  * A reading is of one pair and one *kind*: of honest work, seen by auditors
  * that differ from the maker in some way; or of a lie in place of that work.
@@ -36,8 +41,8 @@
  * `sampled` says what the cosine is on a few blocks of WORK_BLOCK elements in
  * place of all.
  *
- * Cost: a pair repeats about eleven rounds of one member. Memory: 4 bytes *
- * parameters * (3 a peer and 15). Methods: all average parameters in one piece,
+ * Cost: a pair repeats about twelve rounds of one member. Memory: 4 bytes *
+ * parameters * (3 a peer and 17). Methods: all average parameters in one piece,
  * in step. Errors are the laboratory's.
  */
 #ifndef LOCO_TRAIN_LAB_WORK_H
@@ -75,7 +80,7 @@ struct work_reading {
     uint64_t turn;
     uint32_t maker, auditor;
     double cosine, own, length, near, share, exact;
-    double exact_own, exact_length, block, steady, after;
+    double exact_own, exact_length, block, steady, after, next, next_once;
     double best, best_own;
     double self_cosine, self_own; /* of the auditor's own work */
     /* Root of the mean square, over draws of a sample, of the difference to
@@ -88,7 +93,8 @@ struct work_options {
     size_t n_turns;
     uint32_t makers; /* audited in each: the peers from number 1 on */
     uint32_t liars;  /* together in lies that need more than one */
-    bool reference;  /* "other kernels": plain loops; else products.. */
+    double (*next)(double apart, double agree); /* repeat_next(); NULL: none */
+    bool reference; /* "other kernels": plain loops; else products.. */
     enum backend_dtype other; /* ..of that kind */
     void (*reading)(void *data, const struct work_reading *r);
     void *data;

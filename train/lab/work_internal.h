@@ -35,6 +35,7 @@ struct lab_work {
     float *vectors; /* all of them */
     float *repeat, *claim, *mean, *last, *sent, *theta, *u, *v;
     float *exact;          /* the repeat with the maker's moments */
+    float *end_u, *end_v;  /* with which it ended on other kernels */
     double best, best_own; /* of that after the wire */
     double cosine, own;    /* of the auditor's own work */
     float *told[WORK_LIARS_MAX];

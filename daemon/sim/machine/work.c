@@ -235,6 +235,8 @@ read(const struct local *l, uint32_t peer, uint64_t round, bool lie)
         .best_own = 1,
         .has_steady = true,
         .steady = wild ? from(&rng, 0.85) * 0.98 : from(&rng, 0.985),
+        .has_next = true,
+        .next = (1 - from(&rng, 0)) * (wild ? 3 : 0.9),
         .has_calm = true,
         .calm = wild ? from(&rng, 0.85) * 0.98 : from(&rng, 0.985),
     };

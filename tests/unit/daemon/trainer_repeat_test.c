@@ -323,12 +323,19 @@ static void fill_room(struct scene *s,
         }
         assert_int_equal(vector.codec->encode(mean, result, len, 1.0F), 0);
         assert_int_equal(work_room_mean(&s->room, k, vector.codec, mean), 0);
-        piece.buffer = BUFFER_MOMENTS;
-        piece.index = 3;
-        piece.offset += k % 2 == 0 ? 0 : blocks * BLOCK;
-        if (piece.offset + piece.len <= 2 * s->n) {
-            assert_int_equal(deliver(&s->room, &a, &both, piece), 0);
-        }
+    }
+    for (uint32_t k = 0; k < WORK_BLOCKS; k++) {
+        uint64_t at = (k / 2 * 5 % blocks) * BLOCK;
+        struct segment piece = {.buffer = BUFFER_MOMENTS,
+                                .op = SEGMENT_LANE,
+                                .index = 3,
+                                .lane = (uint8_t)k};
+
+        piece.offset = k % 2 == 0 ? at : work_v_block(s->n, BLOCK, at);
+        piece.len =
+            (uint32_t)(2 * s->n - piece.offset < BLOCK ? 2 * s->n - piece.offset
+                                                       : BLOCK);
+        assert_int_equal(deliver(&s->room, &a, &both, piece), 0);
     }
     assert_true(work_room_is_full(&s->room));
     offer_free(&o);
@@ -604,6 +611,70 @@ static void long_moments_are_bad(void **state)
     free(moments);
     free(sent);
     free(after);
+    clear(&s);
+}
+
+/* v without its small elements: the same for a cosine, and steps are long. */
+static float *without_small_v(const struct scene *s)
+{
+    float *after = copy(s->after, 2 * s->n), *v = after + s->n, most = 0;
+    const float *all = s->after + s->n;
+    uint64_t kept = 0;
+    double cosine;
+
+    for (uint64_t i = 0; i < s->n; i++) {
+        most = v[i] > most ? v[i] : most;
+    }
+    do {
+        kept = 0;
+        most /= 2;
+        for (uint64_t i = 0; i < s->n; i++) {
+            v[i] = all[i] > most ? all[i] : 0;
+            kept += v[i] > 0;
+        }
+        cosine =
+            dot(v, all, s->n) / sqrt(dot(v, v, s->n) * dot(all, all, s->n));
+    } while (cosine < 1.05 * REPEAT_AFTER);
+    print_message("%.1f %% of v, cosine %.2f\n",
+                  100 * (double)kept / (double)s->n, cosine);
+    assert_true(10 * kept < s->n);
+    return after;
+}
+
+/* u turned to where the maker likes. */
+static float *with_turned_u(const struct scene *s)
+{
+    float *after = copy(s->after, 2 * s->n);
+    double by = sqrt(dot(after, after, s->n) / dot(s->other, s->other, s->n));
+    double cosine;
+
+    for (uint64_t i = 0; i < s->n; i++) {
+        after[i] -= (float)by * s->other[i];
+    }
+    cosine = dot(after, s->after, s->n) /
+             sqrt(dot(after, after, s->n) * dot(s->after, s->after, s->n));
+    print_message("u turned, cosine %.2f\n", cosine);
+    assert_true(cosine > 1.05 * REPEAT_AFTER);
+    return after;
+}
+
+/* What a lease ends with is what the next step is made of, and no more than
+ * kernels may change that. */
+static void what_the_next_step_is_made_of_goes_on(void **state)
+{
+    struct scene s;
+    float *lie[2];
+
+    (void)state;
+    lay(&s);
+    lie[0] = without_small_v(&s);
+    lie[1] = with_turned_u(&s);
+    for (int i = 0; i < 2; i++) {
+        fill_room(&s, s.sent, s.moments, lie[i]);
+        assert_int_equal(read_room(&s, false).verdict, REPEAT_BAD);
+        assert_int_equal(read_room(&s, true).verdict, REPEAT_BAD);
+        free(lie[i]);
+    }
     clear(&s);
 }
 
@@ -892,6 +963,7 @@ int main(void)
         cmocka_unit_test(moments_must_go_on_from_lease_to_lease),
         cmocka_unit_test(moments_that_lead_nowhere_are_bad),
         cmocka_unit_test(long_moments_are_bad),
+        cmocka_unit_test(what_the_next_step_is_made_of_goes_on),
         cmocka_unit_test(where_training_is_wild_for_all_nothing_can_be_told),
         cmocka_unit_test(moments_that_began_anew_are_as_good_as_any),
         cmocka_unit_test(its_own_work_is_as_without_it),

@@ -99,6 +99,54 @@ static void work_is_good_near_its_repeat(void **state)
     assert_int_equal(repeat_judge(&m), REPEAT_GOOD);
 }
 
+/* As near as two repeats are to each other, about. */
+static void what_the_next_step_is_made_of_may_part_as_repeats_do(void **state)
+{
+    struct repeat_reading m = honest;
+
+    (void)state;
+    m.has_next = true;
+    m.has_steady = false;
+    m.next = repeat_next(0.99 * REPEAT_NEXT, 0);
+    assert_int_equal(repeat_judge(&m), REPEAT_GOOD);
+    m.next = repeat_next(0.3, 0);
+    assert_int_equal(repeat_judge(&m), REPEAT_AGAIN); /* is it wild? */
+    m.has_steady = true;
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.next = repeat_next(0.3, 0.3);
+    assert_int_equal(repeat_judge(&m), REPEAT_GOOD);
+    m.next = repeat_next(2, 0.3);
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.next = repeat_next((double)INFINITY, 0.3);
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.steady = 0.9; /* so is training, and there */
+    m.has_calm = true;
+    m.calm = 0.9;
+    assert_int_equal(repeat_judge(&m), REPEAT_UNCLEAR);
+}
+
+/* Its moments are of a few steps, and ours are not. */
+static void a_beginner_may_be_wild_where_we_are_calm(void **state)
+{
+    struct repeat_reading m = honest;
+
+    (void)state;
+    m.own = 0.9;
+    m.steady = 0.95;
+    m.has_calm = true;
+    m.calm = 1;
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.begins = true;
+    assert_int_equal(repeat_judge(&m), REPEAT_UNCLEAR);
+    m.has_calm = false; /* it is not even tried */
+    assert_int_equal(repeat_judge(&m), REPEAT_UNCLEAR);
+    m.own = 0.99 * REPEAT_FAR * m.best_own; /* but a gross lie is one */
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+    m.steady = 1;
+    m.own = 0.9;
+    assert_int_equal(repeat_judge(&m), REPEAT_BAD);
+}
+
 static void nobody_is_accused_where_training_is_wild(void **state)
 {
     struct repeat_reading m = honest;
@@ -584,6 +632,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_is_good_near_its_repeat),
+        cmocka_unit_test(what_the_next_step_is_made_of_may_part_as_repeats_do),
+        cmocka_unit_test(a_beginner_may_be_wild_where_we_are_calm),
         cmocka_unit_test(nobody_is_accused_where_training_is_wild),
         cmocka_unit_test(rounding_is_no_lie),
         cmocka_unit_test(wild_moments_do_not_hide_bad_work),
