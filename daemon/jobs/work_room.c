@@ -425,11 +425,9 @@ static double age(double beta, uint64_t steps)
     return 1 - pow(beta, (double)steps);
 }
 
-/* Whether it remembers as far back as it ever will, about: gradients get
- * shorter as training goes on, and an old mean remembers longer ones. */
-static bool is_settled(double beta, uint64_t steps)
+bool work_room_settled(double beta2, uint64_t steps)
 {
-    return (double)steps * (1 - beta) >= 1;
+    return (double)steps * (1 - beta2) >= 1;
 }
 
 static bool is_length(double x)
@@ -465,8 +463,8 @@ bool work_room_stretch(const struct work_room *r,
         return false; /* ours say nothing of the maker's */
     }
     *worst = u / own_u;
-    if (is_length(own_v) && is_settled(own->beta2, steps) &&
-        is_settled(own->beta2, own->steps)) {
+    if (is_length(own_v) && work_room_settled(own->beta2, steps) &&
+        work_room_settled(own->beta2, own->steps)) {
         *worst = fmax(*worst, stretch(v / age(own->beta2, steps), own_v));
     }
     return true;

@@ -101,6 +101,11 @@ struct work_own_moments {
     double beta1, beta2;
 };
 
+/* Whether moments of so many steps remember as far back as they ever will,
+ * about: gradients get shorter as training goes on, and an old mean remembers
+ * longer ones. */
+bool work_room_settled(double beta2, uint64_t steps);
+
 /* repeat_reading.stretch of the moments that are here, after so many steps of
  * the maker's optimizer. False: our own are not here, or nothing yet, or no
  * numbers. */

@@ -123,6 +123,8 @@ static void read_stretch(struct trainer_repeat *r)
         .beta1 = (double)r->opt.optimizer.beta1,
         .beta2 = (double)r->opt.optimizer.beta2};
 
+    r->reading.begins =
+        !work_room_settled(own.beta2, r->command.job.repeat.moment_steps);
     r->reading.has_stretch = work_room_stretch(
         r->command.room, &own, r->command.job.repeat.moment_steps,
         &r->reading.stretch);

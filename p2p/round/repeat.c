@@ -56,6 +56,9 @@ enum repeat_verdict repeat_judge(const struct repeat_reading *r)
     if (r->steady >= REPEAT_STEADY || is_far(r)) {
         return REPEAT_BAD;
     }
+    if (r->begins) {
+        return REPEAT_UNCLEAR;
+    }
     return !r->has_calm             ? REPEAT_AGAIN
            : r->calm >= REPEAT_CALM ? REPEAT_BAD
                                     : REPEAT_UNCLEAR;

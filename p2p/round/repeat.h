@@ -135,8 +135,9 @@ struct repeat_reading {
      * long or as short (v); the worse one. */
     bool has_stretch;
     double stretch;
-    /* As `steady`, both with the auditor's moments. */
-    bool has_calm;
+    /* As `steady`, both with the auditor's moments. Of a maker that begins it
+     * says nothing: young moments are wild by themselves. */
+    bool has_calm, begins;
     double calm;
 };
 
