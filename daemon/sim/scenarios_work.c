@@ -16,14 +16,21 @@
  *                READY comes to nobody or a step takes long, by turns
  *  10  FORGE     READYs of the victim for every second round come to nobody;
  *                its other leases begin with moments of its own choice
+ *  11  NEWCOMER  nobody lies; one more comes, on probation for three rounds
+ *  12  BACK      nobody lies; all find a state bad once, and it is taken back
+ *  13  BOSSES    leases of the victim begin with moments of its own choice in
+ *                every second round, and two coordinators leave out half of the
+ *                others by turns
  *
  * W: nobody honest is ever convicted, nor found silent by most. A liar that
  * more than half of the others convicted is in no view of theirs. One that
  * announces nothing is in a third of the rounds at most, and one whose moments
- * lead nowhere in a fifth, as it is heard in every second one alone; an honest
- * one that misses every second one is in a quarter at least. Somebody made
- * leases again. Where all leave rounds out, somebody came back; and rounds are
- * made as ever (E).
+ * lead nowhere in a fifth, as it is heard in every second one alone, or in a
+ * third where it is heard in all; an honest one that misses every second one is
+ * in a quarter at least, and a newcomer in half of all that follow those of its
+ * probation. Somebody made leases again, and took a state back where all asked
+ * for that. Where all leave rounds out, somebody came back; and rounds are made
+ * as ever (E).
  *
  * Figures: commits with the liar after its first lie (work_with), and with how
  * many of the others convict it at the end (work_holders).
@@ -31,6 +38,7 @@
 #include <string.h>
 
 #include "daemon/node/inspect.h"
+#include "daemon/node/judge.h"
 #include "daemon/sim/sim_internal.h"
 #include "daemon/sim/world/internal.h"
 
@@ -50,7 +58,10 @@ enum kind {
     KIND_IDLE,
     KIND_GAPS,
     KIND_FORGE,
-    KIND_COUNT = KIND_FORGE
+    KIND_NEWCOMER,
+    KIND_BACK,
+    KIND_BOSSES,
+    KIND_COUNT = KIND_BOSSES
 };
 
 static bool lies(const struct sim *s)
@@ -62,7 +73,13 @@ static bool lies(const struct sim *s)
 /* The victim is to be in few rounds. */
 static bool hides(const struct sim *s)
 {
-    return s->work.kind == KIND_MUTE || s->work.kind == KIND_FORGE;
+    return s->work.kind == KIND_MUTE || s->work.kind == KIND_FORGE ||
+           s->work.kind == KIND_BOSSES;
+}
+
+static bool forges(const struct sim *s)
+{
+    return s->work.kind == KIND_FORGE || s->work.kind == KIND_BOSSES;
 }
 
 /* Each leaves out rounds to make leases again. */
@@ -95,7 +112,32 @@ uint32_t sim_work_every(const struct sim *s)
     return all_audit(s) ? 1 : 0;
 }
 
-/* A READY of the victim is of no attempt. */
+/* Place of a peer in a view of all. */
+static uint32_t rank_of(const struct sim *s, uint32_t peer)
+{
+    const struct identity *id = world_identity(s->world, peer);
+    uint32_t rank = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        rank += memcmp(world_identity(s->world, q)->public, id->public, 32) < 0;
+    }
+    return rank;
+}
+
+/* Places behind the victim: 1 and 2 coordinate, and do not hear one half of
+ * those behind them, then the other. */
+static bool
+is_left_out(const struct sim *s, uint32_t from, uint32_t to, uint64_t round)
+{
+    const uint32_t at = s->n - rank_of(s, s->victim);
+    const uint32_t boss = (rank_of(s, to) + at) % s->n;
+    const uint32_t who = (rank_of(s, from) + at) % s->n;
+
+    return s->work.kind == KIND_BOSSES && (boss == 1 || boss == 2) && who > 2 &&
+           (who + round) % 2 == 0;
+}
+
+/* That READY is of no attempt. */
 static uint32_t withhold(void *self,
                          uint32_t from,
                          uint32_t to,
@@ -108,10 +150,10 @@ static uint32_t withhold(void *self,
     struct ready m;
     int n;
 
-    (void)to;
-    if (!s->work.begun || message != MESSAGE_READY || from != s->victim ||
+    if (!s->work.begun || message != MESSAGE_READY ||
         msg_decode(&ready_schema, bytes, len, &m) != 0 ||
-        !is_lost(s, m.body.round)) {
+        !((from == s->victim && is_lost(s, m.body.round)) ||
+          is_left_out(s, from, to, m.body.round))) {
         return len;
     }
     m.body.epoch = ~m.body.epoch;
@@ -146,6 +188,26 @@ static uint32_t n_holders(const struct sim *s)
     return n;
 }
 
+/* How many states were taken back, by all. */
+static uint64_t n_back(const struct sim *s)
+{
+    uint64_t n = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        n +=
+            s->nodes[q] == NULL ? 0 : node_parts(s->nodes[q]).judge->n_rollback;
+    }
+    return n;
+}
+
+/* All find each state bad until one was taken back. */
+static void misjudge(const struct sim *s)
+{
+    for (uint32_t q = 0; s->work.kind == KIND_BACK && q < s->n; q++) {
+        local_misjudge(s->local, q, n_back(s) == 0);
+    }
+}
+
 /* Count the rounds that the victim has a part in. */
 static void look_call(void *data, uint64_t arg)
 {
@@ -153,6 +215,7 @@ static void look_call(void *data, uint64_t arg)
     const struct node_commit *c = sim_newest_but(s, s->victim);
 
     (void)arg;
+    misjudge(s);
     if (c != NULL && c->round > s->work.round) {
         bool in = false;
 
@@ -181,7 +244,7 @@ static void turn_call(void *data, uint64_t arg)
     local_lie(s->local, s->victim, lies(s));
     local_mute(s->local, s->victim, s->work.kind == KIND_MUTE);
     local_idle(s->local, s->victim, s->work.kind == KIND_IDLE);
-    local_forge(s->local, s->victim, s->work.kind == KIND_FORGE);
+    local_forge(s->local, s->victim, forges(s));
     s->work.begun = true;
     for (uint32_t q = 0; q < s->n; q++) {
         local_accuse(s->local, q, is_friend(s, q));
@@ -204,13 +267,30 @@ void options_work(struct sim *s)
     }
 }
 
+void sim_work_made(struct sim *s)
+{
+    if (s->work.kind == KIND_NEWCOMER) {
+        s->starters = s->n - 1;
+        s->need = s->n;
+        s->local_opt.min_peers = s->starters;
+        s->local_opt.probation_rounds = 3;
+    }
+    if (s->work.kind == KIND_BACK) {
+        s->local_opt.rollback_microbits = 500000;
+    }
+}
+
 void setup_work(struct sim *s)
 {
     uint64_t at = sim_after_rounds(s, 2, 6);
 
     s->victim = s->work.kind == KIND_IDLE ? first_peer(s) : s->victim;
+    s->victim = s->work.kind == KIND_NEWCOMER ? s->n - 1 : s->victim;
     s->calm_ms = at;
     world_call(s->world, at, turn_call, s, 0);
+    if (s->work.kind == KIND_NEWCOMER) {
+        world_call(s->world, at, sim_start_call, s, s->victim);
+    }
     if (s->work.kind == KIND_HONEST) {
         s->restart_after_ms = sim_draw(s, 1000, 12000);
         s->calm_ms += 5000 + s->restart_after_ms;
@@ -255,6 +335,15 @@ void check_work(struct sim *s)
     }
     if (all_audit(s) && s->rounds >= 100 && s->work.back == 0) {
         check_fail(s->check, "W: nobody came back");
+    }
+    if (s->work.kind == KIND_BACK && s->work.n_rounds >= LEAST &&
+        n_back(s) == 0) {
+        check_fail(s->check, "W: no state was taken back");
+    }
+    if (s->work.kind == KIND_NEWCOMER && s->work.n_rounds >= LEAST &&
+        2 * s->work.n_with < s->work.n_rounds) {
+        check_fail(s->check, "W: a newcomer is in %u of %u", s->work.n_with,
+                   s->work.n_rounds);
     }
     if (s->work.kind == KIND_GAPS && s->work.n_rounds >= LEAST &&
         4 * s->work.n_with < s->work.n_rounds) {

@@ -216,6 +216,7 @@ uint32_t sim_n_finding(const struct sim *s, uint32_t peer);
 const struct node_commit *sim_newest_but(const struct sim *s, uint32_t peer);
 /* scenarios_work.c */
 void options_work(struct sim *s);
+void sim_work_made(struct sim *s); /* its kind is known */
 void setup_work(struct sim *s);
 void check_work(struct sim *s);
 /* As node_options.audit_every. */

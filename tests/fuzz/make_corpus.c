@@ -185,6 +185,29 @@ static void save_messages(void)
     }
 }
 
+static const struct moments moments = {
+    .root = {{7}}, .steps = 300, .ends = {{8}}};
+
+/* Of a run with audits of work. */
+static void save_ready(void)
+{
+    struct ready *m = calloc(1, sizeof *m);
+    int n;
+
+    if (m == NULL) {
+        exit(1);
+    }
+    m->body.epoch = m->body.round = m->body.lease = 1;
+    m->body.tokens = 64;
+    m->body.last_step = 5;
+    m->body.n_moments = 1;
+    m->body.moments[0] = moments;
+    buf[0] = MESSAGE_READY;
+    n = msg_encode(&ready_schema, m, buf + 1, sizeof buf - 1);
+    save("messages/ready-moments", buf, n < 0 ? n : n + 1);
+    free(m);
+}
+
 /* A commit of one member, with ranges and the ledger after it. */
 static void save_commit(void)
 {
@@ -214,6 +237,10 @@ static void save_commit(void)
     buf[0] = MESSAGE_COMMIT;
     n = msg_encode(&commit_schema, c, buf + 1, sizeof buf - 1);
     save("messages/commit", buf, n < 0 ? n : n + 1);
+    p->members[0].n_moments = 1;
+    p->members[0].moments[0] = moments;
+    n = msg_encode(&commit_schema, c, buf + 1, sizeof buf - 1);
+    save("messages/commit-moments", buf, n < 0 ? n : n + 1);
     free(c);
 }
 
@@ -296,6 +323,7 @@ int main(int argc, char **argv)
     save_frames();
     save_msg();
     save_messages();
+    save_ready();
     save_commit();
     save_record(&id);
     save_manifest(&id);

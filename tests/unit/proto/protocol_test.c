@@ -563,6 +563,45 @@ static void what_binds_its_sender_waits_for_the_disk(void **state)
     assert_true(rules[MESSAGE_PULSE].unbound);
 }
 
+/* Of a run with audits of work; in any other one the list is empty. */
+static void moments_of_ready_and_plans_are_these_bytes(void **state)
+{
+    static struct ready r;
+    static struct plan p;
+    static uint8_t other[MANIFEST_WIRE_MAX];
+    uint8_t want[73] = {0x91, 0x93, 0xc4, 0x20, [36] = 0xcd,
+                        0x01, 0x2c, 0xc4, 0x20};
+    const size_t sig = 2 + SIGN_BYTES;
+    int n, none;
+
+    (void)state;
+    memset(want + 4, 7, 32);
+    memset(want + 41, 8, 32);
+    none = msg_encode(&ready_schema, &r, other, sizeof other);
+    assert_int_equal(other[(size_t)none - sig - 1], 0x90);
+    r.body.n_moments = 1;
+    memset(r.body.moments[0].root.b, 7, 32);
+    r.body.moments[0].steps = 300;
+    memset(r.body.moments[0].ends.b, 8, 32);
+    n = msg_encode(&ready_schema, &r, bytes, sizeof bytes);
+    assert_int_equal(n - none, sizeof want - 1);
+    assert_memory_equal(bytes + (size_t)n - sig - sizeof want, want,
+                        sizeof want);
+    p.body.n_members = 1;
+    none = msg_encode(&plan_schema, &p, other, sizeof other);
+    p.body.members[0].n_moments = 1;
+    p.body.members[0].moments[0] = r.body.moments[0];
+    n = msg_encode(&plan_schema, &p, bytes, sizeof bytes);
+    assert_int_equal(n - none, sizeof want - 1);
+    for (int at = 0;; at++) { /* where the two begin to differ */
+        if (bytes[at] != other[at]) {
+            assert_int_equal(other[at], 0x90);
+            assert_memory_equal(bytes + at, want, sizeof want);
+            break;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const uint8_t seed[SIGN_SEED_BYTES] = {1, 2, 3};
@@ -572,6 +611,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_can_be_stale_begins_with_what_it_is_of),
         cmocka_unit_test(only_what_needs_an_open_link_is_forwarded),
         cmocka_unit_test(what_binds_its_sender_waits_for_the_disk),
+        cmocka_unit_test(moments_of_ready_and_plans_are_these_bytes),
     };
 
     if (identity_generate(&alice, seed) != 0) {
