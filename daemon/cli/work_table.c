@@ -23,6 +23,8 @@ static void figure_add(struct work_figure *f, double x, uint32_t n)
     f->squares += x * x;
 }
 
+/* `next` is shown, and no part of it until it was measured: what is shown is of
+ * the worst of all blocks, and an auditor reads a few. */
 static enum repeat_verdict judge(const struct work_reading *r)
 {
     const struct repeat_reading m = {.cosine = r->exact,
@@ -33,9 +35,7 @@ static enum repeat_verdict judge(const struct work_reading *r)
                                      .has_steady = true,
                                      .steady = r->steady,
                                      .has_after = r->kind == WORK_ROUGH,
-                                     .after = r->after,
-                                     .has_next = r->kind == WORK_ROUGH,
-                                     .next = r->next};
+                                     .after = r->after};
 
     return r->kind == WORK_SELF ? REPEAT_UNCLEAR : repeat_judge(&m);
 }
