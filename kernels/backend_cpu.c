@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "kernels/affinity.h"
 #include "kernels/cpu/kernels.h"
@@ -15,6 +14,7 @@
 #include "kernels/rounded.h"
 #include "kernels/sets.h"
 #include "proto/base/err.h"
+#include "proto/base/pages.h"
 
 static const struct cpu_kernels cpu_ref = {
 #define X(kernel, type, units) .kernel = ref_##kernel,
@@ -91,11 +91,9 @@ static void *take_memory(size_t bytes)
     size_t whole = (bytes + align - 1) / align * align;
     void *p = aligned_alloc(align, whole);
 
-#ifdef MADV_HUGEPAGE
     if (p != NULL && align == HUGE_PAGE) {
-        (void)madvise(p, whole, MADV_HUGEPAGE);
+        pages_prefer_large(p, whole);
     }
-#endif
     return p;
 }
 

@@ -89,10 +89,9 @@ void bench_wire_reduced(struct rank *r);
 /* CPU time of this process. */
 uint64_t bench_cpu_ns(void);
 
-/* bench/vector.c. Pages of 2 MiB where the system gives them, all touched: a
- * round must not pay for the first use of memory. NULL: there is none. */
+/* bench/vector.c. pages_take() with all of it touched: a round must not pay for
+ * the first use of memory. NULL: there is none. */
 void *bench_map(size_t bytes);
-void bench_unmap(void *p, size_t bytes);
 
 /* LOCO_ENOMEM with the sentence said. */
 int bench_vectors_make(struct rank *r);

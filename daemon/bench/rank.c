@@ -139,7 +139,7 @@ static void on_workers_closed(struct worker_pool *pool)
 static int serve(struct rank *r)
 {
     struct node_status *s = malloc(sizeof *s);
-    int rv = s == NULL ? LOCO_ENOMEM : worker_open(&r->workers, &r->loop, 1);
+    int rv = s == NULL ? LOCO_ENOMEM : worker_open(&r->workers, &r->loop, 1, 0);
 
     if (rv == 0) {
         r->n_open++;

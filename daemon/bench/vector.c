@@ -1,10 +1,10 @@
 /* vector.c - see bench/internal.h. */
 #include <math.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "daemon/bench/internal.h"
 #include "proto/base/err.h"
+#include "proto/base/pages.h"
 
 /* Element i of a rank's contribution, in [-1, 1): fractions of 16 bits, so
  * that sums of a few ranks are exact in double precision. */
@@ -56,20 +56,9 @@ void bench_vectors_check(struct rank *r, uint64_t stride)
 
 void *bench_map(size_t bytes)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = pages_take(bytes);
 
-    if (p == MAP_FAILED) {
-        return NULL;
-    }
-    (void)madvise(p, bytes, MADV_HUGEPAGE);
-    memset(p, 0, bytes);
-    return p;
-}
-
-void bench_unmap(void *p, size_t bytes)
-{
-    (void)munmap(p, bytes);
+    return p == NULL ? NULL : memset(p, 0, bytes);
 }
 
 int bench_vectors_make(struct rank *r)
@@ -94,9 +83,9 @@ void bench_vectors_free(struct rank *r)
 {
     bench_wire_free(r);
     if (r->input != NULL) {
-        bench_unmap(r->input, r->vector_bytes);
+        pages_give(r->input, r->vector_bytes);
     }
     if (r->result != NULL) {
-        bench_unmap(r->result, r->vector_bytes);
+        pages_give(r->result, r->vector_bytes);
     }
 }

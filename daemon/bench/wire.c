@@ -14,6 +14,7 @@
 
 #include "daemon/bench/internal.h"
 #include "proto/base/err.h"
+#include "proto/base/pages.h"
 #include "proto/hash.h"
 #include "train/sync/codec/recode.h"
 
@@ -72,9 +73,7 @@ void bench_wire_free(struct rank *r)
     free(r->notes);
     free(r->group);
     free(r->final);
-    if (r->wire != NULL) {
-        bench_unmap(r->wire, r->wire_bytes);
-    }
+    pages_give(r->wire, r->wire_bytes);
 }
 
 /* Another attempt starts the result anew. False: not of the round in flight. */

@@ -14,12 +14,29 @@ wire_slots_find(struct wire_slots *w, enum wire_use use, uint64_t key)
     return NULL;
 }
 
+bool wire_slots_keeps(const struct wire_slots *w, const struct wire_slot *s)
+{
+    return s->made > 0 && s->made + 1 >= w->n_made;
+}
+
+/* Of free ones: 0 is taken first. */
+static int turn_of(const struct wire_slots *w, const struct wire_slot *s)
+{
+    if (s->made > 0 && s->made == w->n_made) {
+        return 2;
+    }
+    return s->bytes != NULL && !s->lean ? 0 : 1;
+}
+
 static bool is_better(const struct wire_slots *w,
                       const struct wire_slot *s,
                       const struct wire_slot *best)
 {
     if (s->use == WIRE_FREE && best->use == WIRE_FREE) {
-        return !w->sparing || s->made < best->made;
+        int turn = turn_of(w, s), of_best = turn_of(w, best);
+
+        return !w->sparing || turn < of_best ||
+               (turn == of_best && s->made < best->made);
     }
     return s->use == WIRE_FREE ||
            (best->use != WIRE_FREE && s->made < best->made);
@@ -50,7 +67,7 @@ void wire_slots_begin(struct wire_slots *w,
     s->use = use;
     s->key = key;
     s->hashed = 0;
-    s->lean = false;
+    s->lean = s->lent = false;
     s->made = ++w->n_made;
 }
 

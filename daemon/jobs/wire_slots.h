@@ -31,7 +31,8 @@ struct wire_slot {
     uint8_t *bytes;  /* kept from one use to the next; NULL: none yet */
     size_t room;     /* of them */
     bool saved;      /* REDUCED: a file has the same bytes */
-    bool lean;       /* its pages were given back since its last use */
+    bool lean;       /* its pages were given back since its last use, */
+    bool lent;       /* or lent to the system (proto/base/pages.h) */
 };
 
 struct wire_slots {
@@ -45,10 +46,16 @@ struct wire_slots {
 struct wire_slot *
 wire_slots_find(struct wire_slots *w, enum wire_use use, uint64_t key);
 
-/* A slot for new bytes: a free one (sparing: the one that was begun first, as
- * bytes for the last one may still be on their way), else the one longest in
- * use that is neither read nor of the last commit. NULL: all are. */
+/* A slot for new bytes: a free one, else the one longest in use that is neither
+ * read nor of the last commit. NULL: all are. Sparing: of the free ones not the
+ * one that was begun last, as bytes for it may still be on their way; one that
+ * has its pages, since new ones cost more than the copying; the one begun
+ * first.
+ */
 struct wire_slot *wire_slots_choose(struct wire_slots *w);
+
+/* Whether that one is used again soon: rounds take two in turns. */
+bool wire_slots_keeps(const struct wire_slots *w, const struct wire_slot *s);
 
 /* It has memory, and is of that use from now on. */
 void wire_slots_begin(struct wire_slots *w,

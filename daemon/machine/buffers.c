@@ -10,6 +10,7 @@
 #include "proto/base/errmsg.h"
 #include "proto/base/file.h"
 #include "proto/base/log.h"
+#include "proto/base/pages.h"
 
 /* ---- segments --------------------------------------------------------- */
 
@@ -128,7 +129,7 @@ static int fill_shard(struct machine *m, const struct segment *s, uint8_t *dst)
     }
     memcpy(dst, f->shard.map.data + s->offset, s->len);
     if (!manifest_is_text(&m->manifest->data, (uint32_t)s->index)) {
-        file_forget(f->shard.map.data + s->offset, s->len); /* weights */
+        pages_forget(f->shard.map.data + s->offset, s->len); /* weights */
     }
     return 0;
 }

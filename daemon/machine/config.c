@@ -21,6 +21,7 @@
 #include "proto/base/errmsg.h"
 #include "proto/base/file.h"
 #include "proto/base/log.h"
+#include "proto/base/pages.h"
 #include "proto/hash.h"
 
 static int fail(struct machine_job *j, int rc, const char *what)
@@ -451,7 +452,7 @@ int machine_shard_open(const struct machine *m,
     } else {
         hash_threads(shard->map.data, shard->map.size,
                      (int)m->opt.settings->threads, *leaves, &root);
-        file_forget(shard->map.data, shard->map.size);
+        pages_forget(shard->map.data, shard->map.size);
         if (!hash32_eq(&root, &m->terms.shards[i].hash)) {
             rv = errmsg_fail(errmsg, LOCO_EHASH,
                              "%.180s does not have the hash that the run names",

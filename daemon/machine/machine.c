@@ -13,8 +13,13 @@
 #include "proto/base/errmsg.h"
 #include "proto/base/file.h"
 #include "proto/base/log.h"
+#include "proto/base/pages.h"
 
 #define WORKERS 1 /* of each kind */
+
+/* Behind the trainer's threads (TRAINER_NICE): the files of a commit are
+ * written while its outer step is made, for which a training loop waits. */
+#define DISK_NICE 10
 
 void machine_stop(struct machine *m, int exit_code)
 {
@@ -395,7 +400,7 @@ static int copy_checkpoint(struct machine *m)
         memcpy(m->found.moments, u, bytes);
         memcpy(m->found.moments + m->n, v, bytes);
     }
-    file_forget(c->file.map.data, c->file.map.size);
+    pages_forget(c->file.map.data, c->file.map.size);
     return 0;
 }
 
@@ -705,12 +710,12 @@ int machine_open(struct machine **machine,
     m->urls.stop = -1;
     m->work.reading = WORK_ROOMS;
     machine_configure(m);
-    rv = worker_open(&m->workers, loop, WORKERS);
+    rv = worker_open(&m->workers, loop, WORKERS, 0);
     if (rv != 0) {
         free(m);
         return rv;
     }
-    rv = worker_open(&m->disk, loop, WORKERS);
+    rv = worker_open(&m->disk, loop, WORKERS, DISK_NICE);
     if (rv != 0) {
         m->workers.data = m;
         worker_close(&m->workers, never_opened);
@@ -748,7 +753,7 @@ const struct manifest *machine_manifest(const struct machine *m)
 static void free_all(struct machine *m)
 {
     for (int i = 0; i < WIRE_SLOTS; i++) {
-        free(m->wire.slots.slot[i].bytes);
+        pages_give(m->wire.slots.slot[i].bytes, m->wire.slots.slot[i].room);
         leaves_free(&m->wire.guard[i].leaves);
         (void)pthread_mutex_destroy(&m->wire.guard[i].lock);
     }

@@ -11,6 +11,7 @@
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "proto/base/log.h"
+#include "proto/base/pages.h"
 
 void machine_close_model(struct machine *m)
 {
@@ -58,7 +59,7 @@ static int read_init(void *self, float *theta)
     const struct machine_model *model = self;
 
     memcpy(theta, model->init, model->n * sizeof *theta);
-    file_forget(model->init, model->n * sizeof *theta);
+    pages_forget(model->init, model->n * sizeof *theta);
     for (uint64_t i = 0; i < model->n; i++) {
         if (!isfinite(theta[i])) {
             log_error("train",

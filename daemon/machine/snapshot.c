@@ -4,10 +4,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "daemon/machine/hash_threads.h"
+#include "proto/base/pages.h"
 #include "proto/hash.h"
 #include "proto/sample.h"
 
@@ -37,26 +36,13 @@ struct state_room *snapshot_take_room(struct snapshot *s)
     return room;
 }
 
-/* Pages that lie all in those bytes. MADV_DONTNEED of private memory: they read
- * as zeros. */
-static void give_back(void *from, size_t bytes)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t first = ((uintptr_t)from + page - 1) / page * page;
-    uintptr_t end = ((uintptr_t)from + bytes) / page * page;
-
-    if (first < end) {
-        (void)madvise((void *)first, end - first, MADV_DONTNEED);
-    }
-}
-
 bool snapshot_reduce(struct snapshot *s, const struct method *method)
 {
     if (s->room != NULL && state_room_is_shared(s->room)) {
         return false;
     }
     if (replica_begins_with_phi(method)) {
-        give_back(s->state + s->n, (s->n_state - s->n) * sizeof(float));
+        pages_forget(s->state + s->n, (s->n_state - s->n) * sizeof(float));
     }
     free(s->moments);
     free(s->leaves);
@@ -103,6 +89,16 @@ copy(const struct replica *r, float *to, const float *from, uint64_t n)
     }
 }
 
+static float *take_copy(uint64_t n)
+{
+    float *x = malloc((size_t)n * sizeof *x);
+
+    if (x != NULL) {
+        pages_prefer_large(x, (size_t)n * sizeof *x);
+    }
+    return x;
+}
+
 /* One with all its memory, which `old` had if it is as large; NULL. */
 static struct snapshot *with_memory(struct snapshot *old, struct replica *r)
 {
@@ -127,10 +123,10 @@ static struct snapshot *with_memory(struct snapshot *old, struct replica *r)
     }
     snapshot_free(old);
     if (s != NULL && s->state == NULL) {
-        s->state = malloc(n_state * sizeof(float));
+        s->state = take_copy(n_state);
     }
     if (s != NULL && s->moments == NULL && r->have_optimizer) {
-        s->moments = malloc(2 * r->n * sizeof(float));
+        s->moments = take_copy(2 * r->n);
     }
     if (s != NULL &&
         (s->state == NULL || (s->moments == NULL && r->have_optimizer))) {

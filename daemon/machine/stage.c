@@ -17,6 +17,7 @@
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "proto/base/log.h"
+#include "proto/base/pages.h"
 #include "train/replica/plan.h"
 
 /* ---- memory ------------------------------------------------------------ */
@@ -80,7 +81,7 @@ static void forget(struct machine *m)
     machine_snapshots_free(m);
     machine_state_close(m, false);
     for (int i = 0; i < WIRE_SLOTS; i++) {
-        free(m->wire.slots.slot[i].bytes);
+        pages_give(m->wire.slots.slot[i].bytes, m->wire.slots.slot[i].room);
         m->wire.slots.slot[i].bytes = NULL;
         m->wire.slots.slot[i].use = WIRE_FREE;
     }

@@ -264,7 +264,7 @@ static int open_pool(struct machine *m)
         m->urls.stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     }
     if (!m->urls.open && m->urls.stop >= 0) {
-        m->urls.open = worker_open(&m->urls.pool, m->loop, 1) == 0;
+        m->urls.open = worker_open(&m->urls.pool, m->loop, 1, 0) == 0;
     }
     return m->urls.open ? 0 : LOCO_EIO;
 }

@@ -9,16 +9,16 @@
  * the same way, so that little is left for HASH (leaves.h). Not of one that
  * inherited: which of its bytes are final is not said here.
  *
- * The pages of a slot that is free go back; that of the last commit is free
- * when the trainer has taken it over and its file is written (past.c), from
- * which it is served then. A GPU that was told of the pages keeps them.
+ * The pages of a slot that is free go back, those of the two that rounds take
+ * in turns when the system asks for them; that of the last commit is free when
+ * the trainer has taken it over and its file is written (past.c), from which it
+ * is served then. A GPU that was told of the pages keeps them.
  */
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "daemon/machine/internal.h"
 #include "proto/base/err.h"
+#include "proto/base/pages.h"
 
 struct wire_guard *machine_guard(struct machine *m,
                                  const struct wire_slot *slot)
@@ -38,11 +38,9 @@ slot_make(struct machine *m, enum wire_use use, uint64_t key)
         return NULL;
     }
     if (s->bytes == NULL) {
-        size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
         /* Whole pages, until the trainer is gone. */
-        s->room = (m->codec->bytes(m->n_wire) + page - 1) / page * page;
-        s->bytes = aligned_alloc(page, s->room);
+        s->room = pages_whole(m->codec->bytes(m->n_wire));
+        s->bytes = pages_take(s->room);
     }
     if (s->bytes == NULL ||
         leaves_fit(&machine_guard(m, s)->leaves, bytes) != 0) {
@@ -63,7 +61,19 @@ machine_slot_for(struct machine *m, enum wire_use use, uint64_t key)
     return s != NULL ? s : slot_make(m, use, key);
 }
 
-/* Addresses stay; zeros are behind them when they are used again. */
+static void give_slot_back(struct machine *m, struct wire_slot *s)
+{
+    if (!wire_slots_keeps(&m->wire.slots, s)) {
+        pages_forget(s->bytes, s->room);
+        s->lean = true;
+    } else if (!s->lent) {
+        pages_lend(s->bytes, s->room);
+        s->lent = true;
+    }
+}
+
+/* Addresses stay; what is behind them when they are used again is nobody's. Two
+ * slots are only lent: a system that has memory leaves them their pages. */
 static void give_back(struct machine *m)
 {
     for (int i = 0; i < WIRE_SLOTS; i++) {
@@ -71,8 +81,7 @@ static void give_back(struct machine *m)
 
         if (s->use == WIRE_FREE && s->pins == 0 && s->bytes != NULL &&
             !s->lean) {
-            (void)madvise(s->bytes, s->room, MADV_DONTNEED);
-            s->lean = true;
+            give_slot_back(m, s);
         }
     }
 }

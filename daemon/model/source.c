@@ -9,6 +9,7 @@
 #include "daemon/settings/run_model.h"
 #include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
+#include "proto/base/pages.h"
 #include "proto/manifest.h"
 
 void model_source_close(struct model_source *s)
@@ -284,6 +285,6 @@ void model_source_forget(const struct model_source *s, int i)
     if (s->phi == NULL && s->stages.n == 0) {
         weights_forget(&s->weights, i);
     } else if (s->mapped) {
-        file_forget(tensor_at(s, i), numel_of(s, i) * sizeof *s->phi);
+        pages_forget(tensor_at(s, i), numel_of(s, i) * sizeof *s->phi);
     }
 }

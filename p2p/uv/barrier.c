@@ -179,7 +179,7 @@ static void closed(struct worker_pool *pool)
 int barrier_open(struct shell *s)
 {
     s->barrier.pool.data = s;
-    return worker_open(&s->barrier.pool, s->loop, 1);
+    return worker_open(&s->barrier.pool, s->loop, 1, 0);
 }
 
 void barrier_close(struct shell *s)

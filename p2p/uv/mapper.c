@@ -133,7 +133,7 @@ int mapper_open(struct mapper **mapper,
     if (m == NULL) {
         return LOCO_ENOMEM;
     }
-    rv = worker_open(&m->pool, loop, 1);
+    rv = worker_open(&m->pool, loop, 1, 0);
     if (rv != 0) {
         free(m);
         return rv;

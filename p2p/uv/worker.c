@@ -3,6 +3,9 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "proto/base/err.h"
 
@@ -30,11 +33,22 @@ static struct worker_job *queue_pop(struct worker_queue *q)
     return job;
 }
 
+/* The calling thread, unless it is so already. */
+static void be_nice(int nice)
+{
+    id_t self = (id_t)syscall(SYS_gettid);
+
+    if (nice > getpriority(PRIO_PROCESS, self)) {
+        (void)setpriority(PRIO_PROCESS, self, nice);
+    }
+}
+
 static void worker_main(void *arg)
 {
     struct worker_pool *pool = arg;
     struct worker_job *job;
 
+    be_nice(pool->nice);
     uv_mutex_lock(&pool->mutex);
     for (;;) {
         while (pool->todo.head == NULL && !pool->closing) {
@@ -125,12 +139,15 @@ static void stop_threads(struct worker_pool *pool)
     uv_mutex_unlock(&pool->mutex);
 }
 
-int worker_open(struct worker_pool *pool, uv_loop_t *loop, unsigned n_threads)
+int worker_open(struct worker_pool *pool,
+                uv_loop_t *loop,
+                unsigned n_threads,
+                int nice)
 {
     int rv;
 
     assert(n_threads > 0 && n_threads <= WORKER_THREADS_MAX);
-    *pool = (struct worker_pool){.data = pool->data};
+    *pool = (struct worker_pool){.data = pool->data, .nice = nice};
     rv = uv_mutex_init(&pool->mutex);
     if (rv != 0) {
         return rv;

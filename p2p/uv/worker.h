@@ -43,6 +43,7 @@ struct worker_queue {
 struct worker_pool {
     void *data; /* caller's */
     /* private */
+    int nice;
     uv_async_t async;
     uv_thread_t threads[WORKER_THREADS_MAX];
     unsigned n_threads;
@@ -56,8 +57,12 @@ struct worker_pool {
     worker_close_cb close_cb;
 };
 
-/* After 0, worker_close() is mandatory; on failure nothing is left running. */
-int worker_open(struct worker_pool *pool, uv_loop_t *loop, unsigned n_threads);
+/* After 0, worker_close() is mandatory; on failure nothing is left running.
+ * nice: of its threads at least; 0: as the process. */
+int worker_open(struct worker_pool *pool,
+                uv_loop_t *loop,
+                unsigned n_threads,
+                int nice);
 
 /* LOCO_ECLOSED after worker_close(); `done` then never fires. */
 int worker_submit(struct worker_pool *pool,

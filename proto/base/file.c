@@ -340,17 +340,6 @@ void file_map_close(struct file_map *m)
     m->size = 0;
 }
 
-void file_forget(const void *begin, uint64_t bytes)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = ((uintptr_t)begin + page - 1) / page * page;
-    uintptr_t to = ((uintptr_t)begin + bytes) / page * page;
-
-    if (to > from) {
-        (void)madvise((void *)from, to - from, MADV_DONTNEED);
-    }
-}
-
 int file_path_join(char *out, const char *dir, const char *name, char *errmsg)
 {
     int len = snprintf(out, FILE_PATH_MAX, "%s/%s", dir, name);

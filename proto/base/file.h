@@ -90,11 +90,6 @@ struct file_map {
 int file_map_open(struct file_map *m, const char *path, char *errmsg);
 void file_map_close(struct file_map *m); /* idempotent */
 
-/* Memory of a mapped file that is not needed again soon: pages that lie wholly
- * in it are given back, and read from the disk if they are touched again. Only
- * for memory of a file_map. */
-void file_forget(const void *begin, uint64_t bytes);
-
 /* dir + "/" + name into out[FILE_PATH_MAX]; LOCO_ERANGE when too long. */
 int file_path_join(char *out, const char *dir, const char *name, char *errmsg);
 

@@ -17,6 +17,7 @@
 #include "proto/base/errmsg.h"
 #include "proto/base/file.h"
 #include "proto/base/half.h"
+#include "proto/base/pages.h"
 
 #define SINGLE "model.safetensors"
 #define INDEX  "model.safetensors.index.json"
@@ -375,5 +376,5 @@ void weights_forget(const struct weights *w, int i)
 {
     const struct st_tensor *t = w->tensors[i];
 
-    file_forget(t->data, t->bytes);
+    pages_forget(t->data, t->bytes);
 }

@@ -3,27 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+
+#include "proto/base/pages.h"
 
 #define CACHE_LINE ((size_t)64)
 #define LARGE      ((size_t)1 << 20)
-
-static size_t whole_pages(size_t bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-    return (bytes + page - 1) / page * page;
-}
-
-/* Zeros, and nobody else's on the same page. */
-static float *take_pages(size_t bytes)
-{
-    void *p = mmap(NULL, whole_pages(bytes), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    return p == MAP_FAILED ? NULL : p;
-}
 
 /* Zeros, from the start of a cache line on: the widest vector of a processor
  * then never lies in two. */
@@ -41,7 +25,7 @@ float *replica_take_vector(struct replica *r, uint64_t n)
     struct replica_memory *v = &r->vectors[r->n_vectors++];
 
     v->bytes = r->opt.device != NULL || bytes >= LARGE ? bytes : 0;
-    v->x = v->bytes > 0 ? take_pages(bytes) : take_lines(bytes);
+    v->x = v->bytes > 0 ? pages_take(bytes) : take_lines(bytes);
     return v->x;
 }
 
@@ -50,8 +34,8 @@ void replica_free_vectors(struct replica *r)
     for (unsigned i = 0; i < r->n_vectors; i++) {
         const struct replica_memory *v = &r->vectors[i];
 
-        if (v->bytes > 0 && v->x != NULL) {
-            (void)munmap(v->x, whole_pages(v->bytes));
+        if (v->bytes > 0) {
+            pages_give(v->x, v->bytes);
         } else {
             free(v->x);
         }
@@ -87,7 +71,7 @@ void replica_register(struct replica *r)
 
         if (v->bytes > 0 && travels(r, v->x)) {
             (void)table(r)->host_register(device_gpu(r->backend.device), v->x,
-                                          whole_pages(v->bytes));
+                                          pages_whole(v->bytes));
         }
     }
 }

@@ -2,7 +2,8 @@
 #include "train/replica/state_room.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
+
+#include "proto/base/pages.h"
 
 static size_t bytes_of(uint64_t n)
 {
@@ -12,11 +13,9 @@ static size_t bytes_of(uint64_t n)
 struct state_room *state_room_take(uint64_t n)
 {
     struct state_room *m = calloc(1, sizeof *m);
-    void *p = m == NULL ? MAP_FAILED
-                        : mmap(NULL, bytes_of(n), PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = m == NULL ? NULL : pages_take(bytes_of(n));
 
-    if (p == MAP_FAILED) {
+    if (p == NULL) {
         free(m);
         return NULL;
     }
@@ -35,7 +34,7 @@ struct state_room *state_room_hold(struct state_room *m)
 void state_room_drop(struct state_room *m)
 {
     if (m != NULL && atomic_fetch_sub(&m->holders, 1) == 1) {
-        (void)munmap(m->x, bytes_of(m->n));
+        pages_give(m->x, bytes_of(m->n));
         free(m);
     }
 }

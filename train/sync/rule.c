@@ -7,8 +7,50 @@
 
 #include "train/sync/finite.h"
 
+/* Elements at a time: read, moved and then written, so that the compiler may
+ * use vector registers whichever of the vectors are one. */
+#define LANES 16
+
 /* Both rules with momentum. The branches are hoisted: callers give `form` as a
- * constant, and NULL or not for mean_phi, towards which it pulls. */
+ * constant, NULL or not for mean_phi, towards which it pulls, and n. */
+static inline __attribute__((always_inline)) unsigned
+move_lanes(const struct rule *rule,
+           enum rule_form form,
+           const struct outer_state *out,
+           const struct outer_state *in,
+           const float *g,
+           const float *mean_phi,
+           size_t n)
+{
+    const float lr = rule->lr, mu = rule->mu, gamma = rule->gamma;
+    float phi[LANES], m[LANES];
+    unsigned bad = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        float a = mu * in->m[i];
+        float b = form == RULE_NESTEROV ? g[i] : lr * g[i];
+        float d = a + b;
+
+        m[i] = d;
+        if (form == RULE_NESTEROV) {
+            float ahead = mu * d;
+            float c = g[i] + ahead;
+            d = lr * c;
+        }
+        if (mean_phi != NULL) {
+            float e = in->phi[i] - mean_phi[i];
+            float f = gamma * e;
+            d = d + f;
+        }
+        m[i] = form == RULE_NESTEROV ? m[i] : d;
+        phi[i] = in->phi[i] - d;
+        bad |= (unsigned)not_finite(m[i]) | (unsigned)not_finite(phi[i]);
+    }
+    memcpy(out->m, m, n * sizeof *m);
+    memcpy(out->phi, phi, n * sizeof *phi);
+    return bad;
+}
+
 static inline __attribute__((always_inline)) unsigned
 with_momentum(const struct rule *rule,
               enum rule_form form,
@@ -18,33 +60,16 @@ with_momentum(const struct rule *rule,
               const float *mean_phi,
               size_t n)
 {
-    const float lr = rule->lr;
-    const float mu = rule->mu;
-    const float gamma = rule->gamma;
     unsigned bad = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        float phi = in->phi[i];
-        float a = mu * in->m[i];
-        float b = form == RULE_NESTEROV ? g[i] : lr * g[i];
-        float m = a + b;
-        float d = m;
+    for (size_t i = 0; i < n; i += LANES) {
+        struct outer_state to = {out->phi + i, out->m + i};
+        struct outer_state from = {in->phi + i, in->m + i};
+        const float *pull = mean_phi == NULL ? NULL : mean_phi + i;
 
-        if (form == RULE_NESTEROV) {
-            float ahead = mu * m;
-            float c = g[i] + ahead;
-            d = lr * c;
-        }
-        if (mean_phi != NULL) {
-            float e = phi - mean_phi[i];
-            float f = gamma * e;
-            d = d + f;
-        }
-        m = form == RULE_NESTEROV ? m : d;
-        phi = phi - d;
-        out->m[i] = m;
-        out->phi[i] = phi;
-        bad |= (unsigned)not_finite(m) | (unsigned)not_finite(phi);
+        bad |= n - i >= LANES
+                   ? move_lanes(rule, form, &to, &from, g + i, pull, LANES)
+                   : move_lanes(rule, form, &to, &from, g + i, pull, n - i);
     }
     return bad;
 }

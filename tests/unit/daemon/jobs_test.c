@@ -170,6 +170,43 @@ static void what_is_over_is_free_and_used_last(void **state)
     assert_int_equal(failed->use, WIRE_RING); /* of the round itself */
 }
 
+/* One commit after the other: bytes for the last one may still come, and a
+ * third one would need new pages. */
+static void rounds_take_two_slots_in_turns(void **state)
+{
+    struct wire_slots w = {.sparing = true};
+    struct wire_slot *before = NULL, *two[2] = {NULL, NULL};
+    uint8_t bytes[WIRE_SLOTS];
+
+    (void)state;
+    for (uint64_t round = 1; round < 20; round++) {
+        struct wire_slot *s = begin(&w, round);
+        unsigned n_kept = 0;
+
+        s->bytes = &bytes[s - w.slot];
+        assert_ptr_not_equal(s, before);
+        if (round <= 2) {
+            two[round - 1] = s;
+        }
+        assert_ptr_equal(s, two[(round - 1) % 2]);
+        wire_slots_hashed(&w, s);
+        assert_ptr_equal(wire_slots_apply(&w, WIRE_RING, round), s);
+        s->saved = true;
+        wire_slots_release(&w);
+        assert_int_equal(s->use, WIRE_FREE);
+        for (int i = 0; i < WIRE_SLOTS; i++) {
+            n_kept += wire_slots_keeps(&w, &w.slot[i]);
+        }
+        assert_int_equal(n_kept, round < 2 ? 1 : 2);
+        assert_true(wire_slots_keeps(&w, s));
+        before = s;
+    }
+    /* The other one has no pages: as good as one that was never used. */
+    two[1]->lean = true;
+    before = begin(&w, 20);
+    assert_true(before != two[0] && before != two[1]);
+}
+
 /* The state that is given back when another one comes; which, by its round. */
 static uint64_t push(struct kept *k, int *rounds, uint64_t round, uint64_t now)
 {
@@ -410,6 +447,7 @@ int main(void)
         cmocka_unit_test(what_is_put_off_is_done_when_its_time_has_come),
         cmocka_unit_test(an_attempt_that_inherits_nothing_is_refused),
         cmocka_unit_test(what_is_over_is_free_and_used_last),
+        cmocka_unit_test(rounds_take_two_slots_in_turns),
         cmocka_unit_test(a_state_that_is_fetched_stays_until_nobody_asks),
         cmocka_unit_test(of_older_states_the_parameters_alone_are_kept),
         cmocka_unit_test(the_oldest_state_leaves_before_the_next_one_comes),

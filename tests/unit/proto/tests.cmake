@@ -1,4 +1,5 @@
 loco_unit(proto base loco_proto_base)
+loco_unit(proto pages loco_proto_base)
 if(LOCO_NETWORK)
   loco_unit(proto id loco_proto)
   loco_unit(proto hash loco_proto)

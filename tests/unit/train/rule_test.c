@@ -226,6 +226,96 @@ static void ordinary_values_with_unlike_exponents_are_finite(void **state)
     assert_true(phi == 2.5F);
 }
 
+/* How the vectors lie: apart, the result in the place of the input, the new
+ * anchor in the place of g. */
+enum places { APART, IN_PLACE, OVER_G, PLACES };
+
+#define LONGEST 100
+
+struct long_vectors {
+    float phi[LONGEST], m[LONGEST], g[LONGEST], pull[LONGEST];
+    float phi_out[LONGEST], m_out[LONGEST];
+};
+
+static void draw_long(struct long_vectors *v, uint64_t seed)
+{
+    for (size_t i = 0; i < LONGEST; i++) {
+        v->phi[i] = rng_float(&seed) - 0.5F;
+        v->m[i] = rng_float(&seed) - 0.5F;
+        v->g[i] = rng_float(&seed) - 0.5F;
+        v->pull[i] = rng_float(&seed) - 0.5F;
+    }
+}
+
+static struct outer_state where(struct long_vectors *v, enum places p)
+{
+    return p == APART      ? (struct outer_state){v->phi_out, v->m_out}
+           : p == IN_PLACE ? (struct outer_state){v->phi, v->m}
+                           : (struct outer_state){v->g, v->m_out};
+}
+
+static void check_long(const struct rule *rule, enum places p, size_t n)
+{
+    struct long_vectors all, one;
+    struct outer_state out = where(&all, p), want = where(&one, p);
+    struct outer_state from = {all.phi, all.m};
+
+    draw_long(&all, n + 1);
+    one = all;
+    for (size_t i = 0; i < n; i++) {
+        struct outer_state to = {want.phi + i, want.m + i};
+        struct outer_state at = {one.phi + i, one.m + i};
+
+        assert_int_equal(
+            rule_apply_pulled(rule, &to, &at, one.g + i, one.pull + i, 1), 0);
+    }
+    assert_int_equal(rule_apply_pulled(rule, &out, &from, all.g, all.pull, n),
+                     0);
+    if (n > 0) {
+        assert_memory_equal(out.phi, want.phi, n * sizeof(float));
+        assert_memory_equal(out.m, want.m, n * sizeof(float));
+    }
+}
+
+static void long_vectors_get_the_bits_of_single_elements(void **state)
+{
+    const struct rule rules[] = {
+        {.lr = 1.0F},
+        {.lr = 0.7F, .mu = 0.9F},
+        {.lr = 0.7F, .mu = 0.9F, .gamma = 0.3F},
+        {.form = RULE_HEAVY_BALL, .lr = 0.7F, .mu = 0.3F},
+        {.form = RULE_HEAVY_BALL, .lr = 0.7F, .mu = 0.3F, .gamma = 0.3F},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++) {
+        for (enum places p = APART; p < PLACES; p++) {
+            for (size_t n = 0; n <= LONGEST; n++) {
+                check_long(&rules[r], p, n);
+            }
+        }
+    }
+}
+
+static void a_number_that_is_none_is_found_wherever_it_lies(void **state)
+{
+    const struct rule rule = {.lr = 0.7F, .mu = 0.9F};
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+
+    (void)state;
+    for (size_t i = 0; i < 3 * LONGEST; i++) {
+        struct long_vectors v;
+        struct outer_state out = where(&v, APART), from = {v.phi, v.m};
+
+        draw_long(&v, i);
+        v.g[i / 3] = bad[i % 3];
+        assert_int_equal(rule_apply(&rule, &out, &from, v.g, LONGEST),
+                         LOCO_ENUMERIC);
+        assert_int_equal(rule_displacement(v.phi_out, v.g, v.phi, LONGEST),
+                         LOCO_ENUMERIC);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +327,8 @@ int main(void)
         cmocka_unit_test(each_operation_is_rounded_on_its_own),
         cmocka_unit_test(a_result_that_is_not_finite_is_an_error),
         cmocka_unit_test(ordinary_values_with_unlike_exponents_are_finite),
+        cmocka_unit_test(long_vectors_get_the_bits_of_single_elements),
+        cmocka_unit_test(a_number_that_is_none_is_found_wherever_it_lies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

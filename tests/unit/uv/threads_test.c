@@ -4,6 +4,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -125,7 +128,7 @@ static void a_closing_mailbox_gives_back_what_it_held(void **state)
 struct work {
     struct worker_job job;
     uv_thread_t ran_on;
-    int n_run, n_done, status;
+    int n_run, n_done, status, nice;
     uv_sem_t *started, *go_on; /* NULL: does not wait */
 };
 
@@ -133,6 +136,7 @@ static void on_run(struct worker_job *job)
 {
     struct work *w = job->data;
 
+    w->nice = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
     w->ran_on = uv_thread_self();
     w->n_run++;
     if (w->started != NULL) {
@@ -173,7 +177,7 @@ static void jobs_run_elsewhere_and_end_here(void **state)
     memset(works, 0, sizeof works);
     uv_loop_init(&loop);
     pool.data = &closed;
-    assert_int_equal(worker_open(&pool, &loop, 3), 0);
+    assert_int_equal(worker_open(&pool, &loop, 3, 0), 0);
     for (int i = 0; i < 500; i++) {
         submit(&pool, &works[i]);
     }
@@ -197,6 +201,33 @@ static void jobs_run_elsewhere_and_end_here(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+static void its_threads_are_as_nice_as_asked_or_as_they_were(void **state)
+{
+    const int own = getpriority(PRIO_PROCESS, 0);
+
+    (void)state;
+    for (int nice = 0; nice < 20; nice += 4) {
+        struct worker_pool pool;
+        struct work work = {0};
+        bool closed = false;
+        uv_loop_t loop;
+
+        uv_loop_init(&loop);
+        pool.data = &closed;
+        assert_int_equal(worker_open(&pool, &loop, 1, nice), 0);
+        submit(&pool, &work);
+        while (work.n_done == 0) {
+            uv_run(&loop, UV_RUN_ONCE);
+        }
+        assert_int_equal(work.nice, nice > own ? nice : own);
+        worker_close(&pool, on_pool_closed);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        assert_true(closed);
+        assert_int_equal(uv_loop_close(&loop), 0);
+    }
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), own);
+}
+
 static void close_lets_the_running_job_end_and_cancels_the_others(void **state)
 {
     struct work first = {0}, others[10] = {0}, late = {0};
@@ -210,7 +241,7 @@ static void close_lets_the_running_job_end_and_cancels_the_others(void **state)
     uv_sem_init(&started, 0);
     uv_sem_init(&go_on, 0);
     pool.data = &closed;
-    assert_int_equal(worker_open(&pool, &loop, 1), 0);
+    assert_int_equal(worker_open(&pool, &loop, 1, 0), 0);
     first.started = &started;
     first.go_on = &go_on;
     submit(&pool, &first);
@@ -246,6 +277,7 @@ int main(void)
         cmocka_unit_test(every_item_of_every_thread_arrives_in_order),
         cmocka_unit_test(a_closing_mailbox_gives_back_what_it_held),
         cmocka_unit_test(jobs_run_elsewhere_and_end_here),
+        cmocka_unit_test(its_threads_are_as_nice_as_asked_or_as_they_were),
         cmocka_unit_test(close_lets_the_running_job_end_and_cancels_the_others),
     };
 
