@@ -272,7 +272,9 @@ enum local_type {
     LOCAL_REVOKED,  /* a REVOCATION that the author, or an earlier life, has */
     LOCAL_NEARBY,   /* somebody of this run is heard on the LAN */
     LOCAL_STAGED,   /* (or rc) */
-    LOCAL_PIPED,    /* (or rc; LOCO_EDEVICE: nothing is left to work on) */
+    LOCAL_PIPED,    /* (or rc; LOCO_EDEVICE: nothing is left to work on;
+                       LOCO_EBUSY: the sum and the slots are lost, and there is
+                       room to make them again) */
     LOCAL_AUDITED,  /* (or rc: something of it is not here any more) */
     LOCAL_REPEATED, /* (or rc: it could not be made again here) */
     LOCAL_TYPE_COUNT

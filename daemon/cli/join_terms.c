@@ -79,6 +79,7 @@ static int load_settings(struct terms *t, const char *state)
         .hosts_ms = VISIT_MS,
     };
     t->options.host.gpu = t->options.wants_cuda;
+    t->options.host.cpu_fallback = strcmp(t->config.gpu_fallback, "cpu") == 0;
     return CLI_GO;
 }
 
@@ -182,6 +183,7 @@ static bool look_around(struct terms *t)
         }
     }
     t->facts.memory.need_bytes = t->needs.memory_bytes;
+    t->facts.memory.least_bytes = t->needs.memory_least_bytes;
     t->facts.disk.need_bytes = t->needs.disk_bytes;
     t->facts.driver.need_bytes = t->needs.gpu_bytes;
     doctor_judge(&t->facts, t->line_of);
@@ -204,19 +206,24 @@ static int check_limits(const struct terms *t)
     const struct run_needs *needs = &t->needs;
     const struct config *c = &t->config;
     struct memory_limit have;
-    char need[24], room[24];
+    char need[24], least[24], room[24], again[64] = "";
 
     memory_limit_read("", &have);
     if (c->memory_bytes > 0 && c->memory_bytes < have.bytes) {
         have =
             (struct memory_limit){c->memory_bytes, "the setting memory_bytes"};
     }
-    if (needs->memory_bytes > have.bytes) {
+    if (needs->memory_least_bytes > have.bytes) {
+        if (needs->memory_least_bytes < needs->memory_bytes) {
+            (void)snprintf(
+                again, sizeof again, ", at least %s,",
+                answer_scaled((double)needs->memory_least_bytes, "B", least));
+        }
         return cli_fail(TROUBLE_RESOURCES,
-                        "join: the run needs %s of memory and %s has %s: use "
+                        "join: the run needs %s of memory%s and %s has %s: use "
                         "another machine, or raise what limits it",
                         answer_scaled((double)needs->memory_bytes, "B", need),
-                        have.whose,
+                        again, have.whose,
                         answer_scaled((double)have.bytes, "B", room));
     }
     if (c->disk_bytes > 0 && needs->disk_bytes > c->disk_bytes) {

@@ -284,6 +284,15 @@ static void judge_memory(const struct doctor_facts *f, struct doctor_line *l)
     if (have >= need || running) {
         return; /* a running daemon has taken its share already */
     }
+    if (m->least_bytes != 0 && have >= m->least_bytes) {
+        l->level = DOCTOR_WARNING;
+        doctor_fix(l,
+                   "It suffices for %s: steps that recompute activations are "
+                   "up to a third longer, and a GPU that is lost ends this "
+                   "machine's part.",
+                   doctor_bytes(m->least_bytes, c));
+        return;
+    }
     l->level = m->need_bytes != 0 ? DOCTOR_PROBLEM : DOCTOR_WARNING;
     doctor_fix(l,
                limited ? "Raise the memory limit of this container or "

@@ -87,6 +87,7 @@ struct fact_memory {
     uint64_t total_bytes, available_bytes;
     uint64_t limit_bytes; /* what a cgroup still gives; 0: no limit */
     uint64_t need_bytes;  /* of the run; 0: not known */
+    uint64_t least_bytes; /* the same: with less it is refused; 0: the same */
 };
 
 struct fact_disk {
@@ -153,7 +154,7 @@ struct fact_manifest {
     char missing[64];  /* the first one that is not there */
     bool must_be_here; /* --run: who starts a run must hold its data */
     uint64_t floor_bytes_per_s; /* of the run; 0: not known */
-    uint64_t memory_bytes, disk_bytes, gpu_bytes;
+    uint64_t memory_bytes, memory_least_bytes, disk_bytes, gpu_bytes;
 };
 
 struct fact_host {

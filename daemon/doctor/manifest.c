@@ -58,6 +58,7 @@ static void check(struct fact_manifest *m,
     (void)snprintf(m->name, sizeof m->name, "%s", r->manifest.name);
     m->floor_bytes_per_s = r->manifest.round.progress_floor_bytes_per_s;
     m->memory_bytes = needs.memory_bytes;
+    m->memory_least_bytes = needs.memory_least_bytes;
     m->disk_bytes = needs.disk_bytes;
     m->gpu_bytes = needs.gpu_bytes;
     m->n_shards = data->n_shards;

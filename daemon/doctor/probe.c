@@ -363,6 +363,7 @@ static int64_t wall_minus_monotonic_ms(void)
 void doctor_take_needs(const struct run_host *host, struct doctor_facts *f)
 {
     f->memory.need_bytes = f->manifest.memory_bytes;
+    f->memory.least_bytes = f->manifest.memory_least_bytes;
     f->disk.need_bytes = f->manifest.disk_bytes;
     f->driver.need_bytes = f->manifest.gpu_bytes;
     for (uint32_t i = 0; i < f->n_hosts && f->memory.need_bytes == 0; i++) {
@@ -373,6 +374,7 @@ void doctor_take_needs(const struct run_host *host, struct doctor_facts *f)
             struct run_needs needs = run_needs_stated(c->manifest, host);
 
             f->memory.need_bytes = needs.memory_bytes;
+            f->memory.least_bytes = needs.memory_least_bytes;
             f->disk.need_bytes = needs.disk_bytes;
             f->driver.need_bytes = needs.gpu_bytes;
         }

@@ -222,10 +222,16 @@ static void add_part(struct run_needs *needs,
     wire = wire / all * n + wire % all;
     r->device = host->gpu ? &some : NULL;
     memory = run_memory(v, r, wire, m->sync.error_feedback);
+    if (host->gpu && host->cpu_fallback) {
+        memory += replica_fallback_bytes(r);
+    }
     if (needs->memory_bytes != 0 && memory >= needs->memory_bytes) {
         return; /* another stage takes less */
     }
     needs->memory_bytes = memory;
+    r->recompute = LLAMA_RECOMPUTE_LAYERS;
+    needs->memory_least_bytes = run_memory(v, r, wire, m->sync.error_feedback);
+    r->recompute = LLAMA_RECOMPUTE_NOTHING;
     needs->state_bytes = state_bytes(&v->method, n);
     needs->disk_bytes = run_disk(v, n, wire, host->keep);
     if (host->gpu) {
@@ -325,6 +331,8 @@ struct run_needs run_needs_stated(const struct manifest *m,
 
     needs.disk_bytes = larger(needs.disk_bytes, m->limits.disk_bytes);
     needs.memory_bytes = larger(needs.memory_bytes, m->limits.memory_bytes);
+    needs.memory_least_bytes =
+        larger(needs.memory_least_bytes, m->limits.memory_bytes);
     return needs;
 }
 

@@ -11,8 +11,11 @@
  * file twice, as it may come from a server and from peers.
  *
  * Memory: what the trainer plans (replica_bytes()), what is on the wire, states
- * that others fetch, contributions that they may ask for. The table is in
- * machine/README.md; tests/e2e/memory_tests.py compares the sum with daemons.
+ * that others fetch, contributions that they may ask for, and the processor's
+ * part once a GPU is lost. The table is in machine/README.md;
+ * tests/e2e/memory_tests.py compares the sum with daemons. A machine that has
+ * less, but not less than the least, trains: the backward pass makes
+ * activations again, and a lost GPU ends its part (machine/memory.c).
  *
  * A round sends every element about twice; of a model that is cut into stages
  * those of one stage, and the activations and gradients of its cuts.
@@ -35,12 +38,14 @@ struct run_host {
     int threads;
     unsigned keep; /* checkpoints */
     bool gpu;
-    bool socket; /* a training loop of its own makes the steps */
+    bool cpu_fallback; /* the processor takes the place of a lost GPU */
+    bool socket;       /* a training loop of its own makes the steps */
 };
 
 struct run_needs {
     uint64_t parameters;
     uint64_t disk_bytes, memory_bytes;
+    uint64_t memory_least_bytes; /* with less it refuses the run */
     uint64_t gpu_bytes;   /* of a GPU's memory; 0: no GPU is to be used */
     uint64_t data_bytes;  /* in disk_bytes: fetched once */
     uint64_t spare_bytes; /* the same: while a shard is missing */

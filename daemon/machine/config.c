@@ -13,7 +13,6 @@
 #include "daemon/jobs/run_needs.h"
 #include "daemon/machine/hash_threads.h"
 #include "daemon/machine/internal.h"
-#include "daemon/settings/memory_limit.h"
 #include "daemon/settings/run_model.h"
 #include "daemon/settings/state_dir.h"
 #include "p2p/exchange/exchange.h"
@@ -328,104 +327,6 @@ static void read_stage_terms(struct machine *m)
     t->eval_micros = eval_micros(m);
 }
 
-uint64_t machine_replica_need(const struct machine *m,
-                              const struct replica_options *r)
-{
-    uint64_t n = (uint64_t)r->part.numel;
-    /* A round's vector is longer where moments go with the parameters. */
-    uint64_t wire = m->n_wire / m->n * n + m->n_wire % m->n;
-
-    return run_memory(&m->vector, r, wire, m->manifest->sync.error_feedback);
-}
-
-/* Which stages fit, into memory of so many bytes and into the GPU's; the least
- * that one needs, and that one of those that fit into the memory needs of the
- * GPU's. */
-static uint64_t
-find_stages(struct machine *m, uint64_t have, uint64_t *gpu_need)
-{
-    uint64_t need = UINT64_MAX;
-
-    *gpu_need = UINT64_MAX;
-    m->terms.stage_fits = 0;
-    for (uint32_t s = 0; s < m->terms.stages; s++) {
-        uint64_t of_stage = machine_stage_need(m, s), of_gpu;
-
-        if (machine_stage_fits_gpu(m, s, m->opt.gpu_bytes, &of_gpu) &&
-            of_stage <= have) {
-            m->terms.stage_fits |= 1ULL << s;
-        }
-        need = of_stage < need ? of_stage : need;
-        if (of_stage <= have && of_gpu < *gpu_need) {
-            *gpu_need = of_gpu;
-        }
-    }
-    return need;
-}
-
-static void read_limit(const struct machine *m, struct memory_limit *have)
-{
-    uint64_t cap = atomic_load(&m->use.memory_cap);
-
-    memory_limit_read("", have);
-    if (cap > 0 && cap < have->bytes) {
-        have->bytes = cap;
-        have->whose = "the setting memory_bytes";
-    }
-}
-
-void machine_find_stages(struct machine *m)
-{
-    struct memory_limit have;
-    uint64_t gpu_need;
-
-    read_limit(m, &have);
-    (void)find_stages(m, have.bytes, &gpu_need);
-}
-
-/* Of stages one must fit. */
-static int check_memory(struct machine *m, struct machine_job *j)
-{
-    struct memory_limit have;
-    uint64_t need, gpu_need = 0;
-    bool staged = m->terms.stages > 1;
-
-    read_limit(m, &have);
-    need = staged ? find_stages(m, have.bytes, &gpu_need)
-                  : machine_replica_need(m, &m->replica);
-    m->use.memory_need = need;
-    if (need > have.bytes) {
-        (void)snprintf(j->errmsg, sizeof j->errmsg,
-                       "the run needs %llu MB of memory and %s has %llu MB; "
-                       "choose a smaller inner.micro_batch or another machine",
-                       ERRMSG_MB_UP(need), have.whose, ERRMSG_MB(have.bytes));
-        return LOCO_ENOMEM;
-    }
-    if (staged && m->terms.stage_fits == 0) {
-        (void)snprintf(j->errmsg, sizeof j->errmsg,
-                       "no stage of the run fits here: of those that fit into "
-                       "this machine's memory the least needs %llu MB of the "
-                       "GPU's, of which %llu MB may be used (%s); use --device "
-                       "cpu, or a GPU with more",
-                       ERRMSG_MB_UP(gpu_need), ERRMSG_MB(m->opt.gpu_bytes),
-                       m->opt.device->gpu.memory_bytes > 0
-                           ? "the setting gpu_memory_bytes"
-                           : "what was free at the start");
-        return LOCO_ENOMEM;
-    }
-    return 0;
-}
-
-uint64_t machine_memory_need(const struct machine *m)
-{
-    return m->configured ? m->use.memory_need : 0;
-}
-
-bool machine_memory_fits(const struct machine *m, uint64_t bytes)
-{
-    return bytes == 0 || machine_memory_need(m) <= bytes;
-}
-
 int machine_shard_open(const struct machine *m,
                        uint32_t i,
                        const char *path,
@@ -667,7 +568,7 @@ static void configure_run(struct machine_job *j)
     j->rc = machine_read_part(m, j->errmsg);
     m->terms.lease_quota = lease_quota(m);
     machine_read_text(m);
-    j->rc = j->rc != 0 ? j->rc : check_memory(m, j);
+    j->rc = j->rc != 0 ? j->rc : machine_memory_check(m, j->errmsg);
     j->rc = j->rc == 0 ? open_exchange(m) : j->rc;
     m->files = calloc(m->terms.n_shards, sizeof *m->files);
     m->train = calloc(m->terms.n_shards, sizeof *m->train);

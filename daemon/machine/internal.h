@@ -110,6 +110,7 @@ struct machine_use {
     atomic_uint_fast64_t upload_cap, download_cap, disk_quota, keep, memory_cap;
     atomic_uint_fast64_t checkpoint_percent;
     uint64_t memory_need; /* of the run; written before CONFIGURED */
+    bool cpu_fallback;    /* as set, and there is memory for it (memory.c) */
 };
 
 /* One stage of a model that is cut into several. `replica.part`, `n` and what
@@ -448,21 +449,31 @@ int machine_pair_apply(struct machine *m, const struct job *job);
 
 /* machine/config.c: what follows from replica.part. */
 int machine_read_part(struct machine *m, char *errmsg);
-/* Bytes that the machine takes for such a replica. */
-uint64_t machine_replica_need(const struct machine *m,
-                              const struct replica_options *r);
+
+/* machine/memory.c: what fits. */
+/* Of the whole model or, of stages, of one that fits: else LOCO_ENOMEM, with
+ * both figures. */
+int machine_memory_check(struct machine *m, char *errmsg);
 
 /* Which stages fit: into the terms. */
 void machine_find_stages(struct machine *m);
 
-/* machine/stage.c */
-uint64_t machine_stage_need(const struct machine *m, uint32_t stage);
-/* Bytes of the GPU's memory that it takes at least, and whether they are among
- * those; 0 and true without a GPU. */
+/* How the replica of that stage, which fits, is to be opened. */
+void machine_stage_room(struct machine *m, uint32_t stage);
+
+/* Bytes of a GPU's memory: with all activations kept, and with as many made
+ * again as can be. */
+struct machine_gpu_need {
+    uint64_t kept, least;
+};
+
+/* Whether the stage fits into so many; true and zeroes without a GPU. */
 bool machine_stage_fits_gpu(const struct machine *m,
                             uint32_t stage,
                             uint64_t have,
-                            uint64_t *need);
+                            struct machine_gpu_need *need);
+
+/* machine/stage.c */
 /* STAGE. */
 void machine_stage_move(struct machine *m, uint32_t stage);
 int machine_pipe(struct machine *m, const struct job *job);

@@ -325,7 +325,7 @@ static int start_trainer(struct machine *m)
         }
         opt.take_moments = machine_take_moments;
         opt.moments_block = m->terms.audits_work ? m->terms.block : 0;
-        opt.cpu_fallback = m->opt.cpu_fallback;
+        opt.cpu_fallback = m->use.cpu_fallback;
         rv = open_trainer(m, &opt, errmsg);
     }
     if (rv == 0) {

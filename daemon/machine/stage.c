@@ -18,44 +18,6 @@
 #include "proto/base/errmsg.h"
 #include "proto/base/log.h"
 #include "proto/base/pages.h"
-#include "train/replica/plan.h"
-
-/* ---- memory ------------------------------------------------------------ */
-
-uint64_t machine_stage_need(const struct machine *m, uint32_t stage)
-{
-    struct replica_options r = m->replica;
-
-    if (llama_part_of_stage(&r.model, m->terms.stages, stage, &r.part, NULL) !=
-        0) {
-        return UINT64_MAX;
-    }
-    return machine_replica_need(m, &r) +
-           stage_slots_bytes(r.slots + EVAL_SLOTS, r.micro_batch * r.seq,
-                             r.model.dim);
-}
-
-bool machine_stage_fits_gpu(const struct machine *m,
-                            uint32_t stage,
-                            uint64_t have,
-                            uint64_t *need)
-{
-    struct replica_options r = m->replica;
-    struct replica_plan plan;
-
-    *need = 0;
-    if (r.device == NULL) {
-        return true;
-    }
-    if (llama_part_of_stage(&r.model, m->terms.stages, stage, &r.part, NULL) !=
-        0) {
-        *need = UINT64_MAX;
-        return false;
-    }
-    replica_plan(&r, have, &plan);
-    *need = plan.state_bytes + plan.work_bytes;
-    return plan.micro_batch > 0;
-}
 
 /* ---- another stage ----------------------------------------------------- */
 
@@ -106,7 +68,11 @@ static int measure_gpu(struct machine *m, uint64_t *have, char *errmsg)
     } else if (m->opt.cpu_fallback) {
         log_warn("train", "continuing on the processor: %s", why);
         leave_gpu(m);
-        rv = 0;
+        rv = m->terms.stage_fits != 0
+                 ? 0
+                 : errmsg_fail(errmsg, LOCO_EDEVICE,
+                               "no stage fits into this machine's memory "
+                               "without the GPU");
     } else {
         rv = errmsg_fail(errmsg, rv == LOCO_ENOMEM ? rv : LOCO_EDEVICE,
                          "%.200s", why);
@@ -118,7 +84,8 @@ static int measure_gpu(struct machine *m, uint64_t *have, char *errmsg)
  * one: whether this machine has the memory for it. */
 static int see_memory(struct machine *m, uint32_t stage, char *errmsg)
 {
-    uint64_t have = 0, need;
+    struct machine_gpu_need need;
+    uint64_t have = 0;
     int rv = m->replica.device == NULL ? 0 : measure_gpu(m, &have, errmsg);
 
     if (rv != 0) {
@@ -127,9 +94,11 @@ static int see_memory(struct machine *m, uint32_t stage, char *errmsg)
     if (!machine_stage_fits_gpu(m, stage, have, &need)) {
         m->terms.stage_fits &= ~(1ULL << stage);
         return errmsg_fail(errmsg, LOCO_ENOMEM,
-                           "stage %u needs %llu MB of the GPU's memory, of "
-                           "which %llu MB may be used now",
-                           stage + 1, ERRMSG_MB_UP(need), ERRMSG_MB(have));
+                           "stage %u needs %llu MB of the GPU's memory, %llu "
+                           "MB with activations recomputed, of which %llu MB "
+                           "may be used now",
+                           stage + 1, ERRMSG_MB_UP(need.kept),
+                           ERRMSG_MB_UP(need.least), ERRMSG_MB(have));
     }
     if ((m->terms.stage_fits >> stage & 1) == 0) {
         return errmsg_fail(errmsg, LOCO_ENOMEM,
@@ -157,7 +126,7 @@ static int become(struct machine *m, uint32_t stage, char *errmsg)
     m->n = (uint64_t)r->part.numel;
     rv = machine_read_part(m, errmsg);
     if (rv == 0) {
-        m->use.memory_need = machine_stage_need(m, stage);
+        machine_stage_room(m, stage);
     }
     rv = rv != 0
              ? rv

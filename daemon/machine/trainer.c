@@ -87,6 +87,23 @@ static bool lost_gpu(const struct trainer *t, int rc)
            (rc == LOCO_ECUDA || rc == LOCO_ETIMEOUT || rc == LOCO_ENOMEM);
 }
 
+/* What a GPU's memory did not suffice for; of a processor the machine has said
+ * it (memory.c). */
+static void log_recompute(const struct trainer *t)
+{
+    const struct replica *r = &t->replica;
+
+    if (r->opt.device != NULL && r->recompute != LLAMA_RECOMPUTE_NOTHING) {
+        log_warn("train",
+                 "the backward pass recomputes %s: with all activations kept "
+                 "the run needs %llu MB of the GPU's memory, so %llu MB, and "
+                 "%llu MB may be used",
+                 llama_recompute_text(r->recompute),
+                 ERRMSG_MB_UP(r->planned.kept), ERRMSG_MB_UP(r->planned.need),
+                 ERRMSG_MB(r->planned.have));
+    }
+}
+
 /* Open the GPU again, once, or the processor in its place. What the steps
  * since the last commit did is gone; training goes on from there. */
 static bool recover(struct trainer *t, int rc)
@@ -104,6 +121,7 @@ static bool recover(struct trainer *t, int rc)
     if (again) {
         rv = replica_recover(&t->replica, true, errmsg);
         log_warn("train", "opening it again: %s", rv == 0 ? "done" : errmsg);
+        log_recompute(t);
     }
     if (rv != 0 && t->opt.cpu_fallback) {
         rv = replica_recover(&t->replica, false, errmsg);
@@ -119,7 +137,7 @@ static int find_device(struct trainer *t)
 {
     char errmsg[ERRMSG_SIZE] = "";
 
-    if (t->replica.have_backend) {
+    if (t->replica.have_backend && t->replica.llama != NULL) {
         return 0;
     }
     if (replica_recover(&t->replica, true, errmsg) != 0) {
@@ -851,6 +869,7 @@ static void log_kernels(const struct trainer *t)
                  r->micro_batch, t->opt.replica.batch,
                  r->outer.on ? "the GPU" : "the processor");
     }
+    log_recompute(t);
 }
 
 int trainer_open(struct trainer **trainer,

@@ -302,6 +302,18 @@ static void say_failed(struct node *n)
                                "wait until it can");
 }
 
+/* The machine lost what it had of the attempt, and has room for the next one.
+ */
+static void make_again(struct node *n)
+{
+    out_log(n->out, LOG_WARN,
+            "round %llu: this machine had too little memory for the step, and "
+            "made room; all make the step again",
+            (unsigned long long)n->pipe.core.round);
+    pipeline_again(&n->pipe.core, n->now, &n->pipe.out);
+    node_pipe_execute(n);
+}
+
 /* The machine has nothing left to compute on, and said why: goodbye, and the
  * stage is free for others. */
 void node_device_lost(struct node *n)
@@ -331,6 +343,10 @@ void node_on_piped(struct node *n, const struct local_event *e)
              ? n->pipe.core.stepping
              : e->piped.attempt ==
                    pipeline_tag(n->pipe.core.attempt, n->pipe.core.step))) {
+        if (e->rc == LOCO_EBUSY && e->piped.op != PIPE_STEP) {
+            make_again(n);
+            return;
+        }
         say_failed(n);
         n->pipe.core.stepping = false;
         node_pipe_leave(n);

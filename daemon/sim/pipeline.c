@@ -1,12 +1,13 @@
 /* pipeline.c - the scenarios of pipelines, and what must hold in them.
  *
  *   pipeline         nobody dies: throughput, idle share of each stage
- *   pipeline-deaths  hosts die, freeze, lose edges and messages
+ *   pipeline-deaths  hosts die, freeze, lose edges, messages and work
  *
  * The oracle: every gradient is in one sum once; who takes part to the end has
  * counted all steps, each from the same attempt as those it counted with; of
  * one attempt no micro-batch is counted by two hosts of a stage, and where all
- * its hosts count, all micro-batches are.
+ * its hosts count, all micro-batches are. Where hosts only lose work nobody is
+ * left out.
  */
 #include <stdio.h>
 
@@ -43,7 +44,7 @@ static struct pw_options defaults(const struct sim_options *opt)
 }
 
 struct faults {
-    uint32_t strikes, cuts;
+    uint32_t strikes, cuts, losses;
 };
 
 static int settings(const struct sim_options *opt,
@@ -75,6 +76,8 @@ static int settings(const struct sim_options *opt,
         {"lose", "of a thousand messages", 0, 200, NULL, &o->lose, NULL},
         {"strikes", "hosts that die or freeze", 0, 64, NULL, &f->strikes, NULL},
         {"cuts", "edges that break", 0, 64, NULL, &f->cuts, NULL},
+        {"losses", "hosts that lose an attempt's work and go on", 0, 64, NULL,
+         &f->losses, NULL},
     };
     int rv = sim_settings(opt, table, sizeof table / sizeof table[0], r);
 
@@ -229,6 +232,18 @@ static void check(struct pipeline_world *w)
     }
 }
 
+/* Where nothing worse happens than work that is lost. */
+static void check_all_are_in(struct pipeline_world *w)
+{
+    for (uint32_t i = 0; i < w->opt.hosts; i++) {
+        w->checked++;
+        if (w->host[i].p.state != PIPELINE_FINISHED) {
+            pw_fail(w, "host %u was left out, and nothing had happened to it",
+                    i);
+        }
+    }
+}
+
 /* ---- figures ---------------------------------------------------------- */
 
 /* Hosts that died early count as idle. */
@@ -303,6 +318,9 @@ static void inflict(struct pipeline_world *w, const struct faults *f)
 
         pw_cut(w, a, b + (b >= a), pw_below(w, span));
     }
+    for (uint32_t i = 0; i < f->losses; i++) {
+        pw_lose_work(w, (uint32_t)pw_below(w, w->opt.hosts), pw_below(w, span));
+    }
 }
 
 static int run(const struct sim_options *opt,
@@ -325,6 +343,9 @@ static int run(const struct sim_options *opt,
     if (w->why[0] == '\0') {
         check(w);
     }
+    if (w->why[0] == '\0' && f->strikes + f->cuts + o->lose == 0) {
+        check_all_are_in(w);
+    }
     figures(w, r);
     r->trace_hash = w->hash;
     r->invariants_checked = w->checked;
@@ -341,7 +362,7 @@ static int run(const struct sim_options *opt,
 int pipeline_plain_run(const struct sim_options *opt, struct sim_result *r)
 {
     struct pw_options o = defaults(opt);
-    struct faults f = {0, 0};
+    struct faults f = {0};
 
     return run(opt, &o, &f, r);
 }
@@ -352,7 +373,7 @@ int pipeline_deaths_run(const struct sim_options *opt, struct sim_result *r)
 {
     struct pw_options o = defaults(opt);
     struct faults f = {1 + (uint32_t)(opt->seed % 3),
-                       (uint32_t)(opt->seed / 3 % 2)};
+                       (uint32_t)(opt->seed / 3 % 2), 0};
 
     o.stages = 1 + (uint32_t)(opt->seed / 7 % (o.hosts < 4 ? o.hosts : 4));
     o.micro_batches = 1 + (uint32_t)(opt->seed % 4);

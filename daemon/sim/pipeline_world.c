@@ -12,7 +12,19 @@
 
 #define KNOWN_WORK 100 /* micro-batches of the round before */
 
-enum what { HELLO, READY, WANT, DATA, DONE, LOST, CUT, TICK, STRIKE, THAW };
+enum what {
+    HELLO,
+    READY,
+    WANT,
+    DATA,
+    DONE,
+    LOST,
+    CUT,
+    TICK,
+    STRIKE,
+    THAW,
+    AGAIN
+};
 
 struct pw_event {
     struct agenda_key key;
@@ -385,6 +397,9 @@ static void step_host(struct pipeline_world *w, const struct pw_event *e)
     case CUT:
         pipeline_cut(p, from, now_ms, &out);
         break;
+    case AGAIN:
+        pipeline_again(p, now_ms, &out);
+        break;
     default:
         pipeline_tick(p, now_ms, &out);
         break;
@@ -489,6 +504,12 @@ void pw_cut(struct pipeline_world *w, uint32_t a, uint32_t b, uint64_t at_ms)
                               .host = b,
                               .from = a,
                               .key.at = (at_ms + pw_below(w, 500)) * 1000});
+}
+
+void pw_lose_work(struct pipeline_world *w, uint32_t host, uint64_t at_ms)
+{
+    push(w, (struct pw_event){
+                .what = AGAIN, .host = host, .key.at = at_ms * 1000});
 }
 
 /* ---- the beginning and the end ---------------------------------------- */

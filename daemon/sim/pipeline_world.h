@@ -105,6 +105,9 @@ void pw_strike(struct pipeline_world *w,
                uint64_t freeze_ms);
 void pw_cut(struct pipeline_world *w, uint32_t a, uint32_t b, uint64_t at_ms);
 
+/* A host loses what it has of the attempt, and goes on. */
+void pw_lose_work(struct pipeline_world *w, uint32_t host, uint64_t at_ms);
+
 /* Until nothing happens any more, a violation, or end_ms. */
 void pw_run(struct pipeline_world *w);
 

@@ -175,7 +175,12 @@ void gemm_close(struct gpu *g)
     if (m->handle != NULL) {
         (void)m->cublasLtDestroy(m->handle);
     }
-    free(m);
+    gemm_forget(g);
+}
+
+void gemm_forget(struct gpu *g)
+{
+    free(g->gemm);
     g->gemm = NULL;
 }
 

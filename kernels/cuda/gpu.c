@@ -546,6 +546,7 @@ static void gpu_close(struct gpu *g)
     } else if (g->broken == LOCO_ECUDA) {
         (void)cudaDeviceReset(); /* may give this process a new context */
     }
+    gemm_forget(g);
     free(g->host_plan);
     free(g);
 }
@@ -662,6 +663,7 @@ static int gpu_open(struct gpu **out,
         if (g->broken == 0) {
             release(g);
         }
+        gemm_forget(g);
         free(g);
         return rv;
     }

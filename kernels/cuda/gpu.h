@@ -138,6 +138,8 @@ int gpu_refresh_copy(struct gpu *g);
 
 int gemm_open(struct gpu *g, char *errmsg);
 void gemm_close(struct gpu *g);
+/* Only what is this process's: the GPU broke, or hangs. */
+void gemm_forget(struct gpu *g);
 int gemm_product_version(const struct gpu *g);
 
 /* ---- launchers ---------------------------------------------------------- */

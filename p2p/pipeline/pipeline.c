@@ -739,6 +739,18 @@ void pipeline_lost(struct pipeline *p,
     }
 }
 
+/* A sum that is HELD is not lost, and counts where all are READY. */
+void pipeline_again(struct pipeline *p,
+                    uint64_t now_ms,
+                    struct pipeline_out *out)
+{
+    p->now_ms = now_ms;
+    if (p->state == PIPELINE_RUN) {
+        gather(p, out, p->attempt + 1, p->layout, now_ms);
+        if_gathered(p, out);
+    }
+}
+
 void pipeline_leave(struct pipeline *p, struct pipeline_out *out)
 {
     uint64_t others = p->layout & ~BIT(p->self);

@@ -295,6 +295,12 @@ void pipeline_linked(struct pipeline *p,
                      const struct peer_id *id,
                      struct pipeline_out *out);
 
+/* What this host has of the attempt under way is lost, though it can go on: all
+ * make the step again, with it. */
+void pipeline_again(struct pipeline *p,
+                    uint64_t now_ms,
+                    struct pipeline_out *out);
+
 /* This host cannot go on (its trainer failed): the others do without it. */
 void pipeline_leave(struct pipeline *p, struct pipeline_out *out);
 

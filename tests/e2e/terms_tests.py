@@ -137,7 +137,8 @@ def refuses():
                        env={**os.environ, **env})
             check(ASKED not in said.stdout and re.search(words, said.stderr),
                   f"{said.stdout}{said.stderr}")
-        refused(s, r"needs [\d.]+ MB of memory and the setting memory_bytes has "
+        refused(s, r"needs [\d.]+ MB of memory, at least [\d.]+ MB, and the "
+                r"setting memory_bytes has "
                 r"1\.0 MB: use", LOCO_MEMORY_BYTES="1000000")
         refused(s, r"needs [\d.]+ MB of disk and the setting disk_bytes allows "
                 r"1\.0 MB: raise it", LOCO_DISK_BYTES="1000000")

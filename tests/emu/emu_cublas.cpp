@@ -1,5 +1,6 @@
 /* emu_cublas.cpp - cuBLASLt's calls by plain loops, column-major as there. */
 #include <cublasLt.h>
+#include <set>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,15 +23,32 @@ struct emu_preference {
     int none;
 };
 
+/* What is not destroyed stays the library's to the end (emu_memory.cpp). */
+static std::set<void *> &objects = *new std::set<void *>;
+
+template <class T> static T *make(void)
+{
+    T *p = (T *)calloc(1, sizeof *p);
+
+    objects.insert(p);
+    return p;
+}
+
+static void drop(void *p)
+{
+    objects.erase(p);
+    free(p);
+}
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
-    *handle = (cublasLtHandle_t)calloc(1, sizeof **handle);
+    *handle = make<struct emu_handle>();
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 {
-    free(handle);
+    drop(handle);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -43,7 +61,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc,
                                         cublasComputeType_t compute,
                                         cudaDataType_t scale)
 {
-    *desc = (cublasLtMatmulDesc_t)calloc(1, sizeof **desc);
+    *desc = make<struct emu_desc>();
     return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_INVALID_VALUE;
@@ -51,7 +69,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc,
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
 {
-    free(desc);
+    drop(desc);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -80,28 +98,28 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout,
     if (ld < (int64_t)rows) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    *layout = (cublasLtMatrixLayout_t)calloc(1, sizeof **layout);
+    *layout = make<struct emu_layout>();
     **layout = {type, rows, columns, ld};
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 {
-    free(layout);
+    drop(layout);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t
 cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
-    *preference = (cublasLtMatmulPreference_t)calloc(1, sizeof **preference);
+    *preference = make<struct emu_preference>();
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t
 cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
 {
-    free(preference);
+    drop(preference);
     return CUBLAS_STATUS_SUCCESS;
 }
 

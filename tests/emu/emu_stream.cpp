@@ -40,7 +40,8 @@ struct emu_event {
     bool asked;
 };
 
-static std::vector<struct emu_stream *> streams;
+static std::vector<struct emu_stream *> &streams =
+    *new std::vector<struct emu_stream *>;
 
 static void run_to(struct emu_event *e, size_t turn);
 

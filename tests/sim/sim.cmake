@@ -315,6 +315,11 @@ loco_sim_test(pipeline_same_seed_same_trace pipeline-deaths --seeds 5 --twice)
 foreach(n 3 5 8 12)
   loco_sim_test(pipeline_deaths_${n} pipeline-deaths --peers ${n} --seeds 1000)
 endforeach()
+# Nobody is left out for work that is lost, but who dies beside that.
+loco_sim_test(pipeline_losses pipeline-deaths --peers 5 --set losses=6
+  --set strikes=0 --set cuts=0 --seeds 300)
+loco_sim_test(pipeline_losses_and_deaths pipeline-deaths --peers 8
+  --set losses=6 --seeds 300)
 # Who was taken for dead and is not, and never heard that it was left out.
 loco_sim_test(pipeline_deaths_unheard pipeline-deaths --peers 4 --seed 1156
   --seeds 600)

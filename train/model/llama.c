@@ -37,6 +37,19 @@ static float *take_act(const struct llama *m, struct arena *a, int64_t n)
     return take(a, (n * m->be->act_bytes + 3) / 4);
 }
 
+const char *llama_recompute_text(enum llama_recompute recompute)
+{
+    switch (recompute) {
+    case LLAMA_RECOMPUTE_NOTHING:
+        return "nothing";
+    case LLAMA_RECOMPUTE_BRANCHES:
+        return "norms and SwiGLU";
+    case LLAMA_RECOMPUTE_LAYERS:
+        return "whole layers (a third more work)";
+    }
+    return "";
+}
+
 /* What LLAMA_RECOMPUTE_BRANCHES makes again. */
 static void
 plan_branches(const struct llama *m, struct layer *l, struct arena *a)

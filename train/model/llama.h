@@ -43,6 +43,9 @@ enum llama_recompute {
     LLAMA_RECOMPUTE_LAYERS,
 };
 
+/* "nothing", ...: what a sentence may call it, and what it costs. */
+const char *llama_recompute_text(enum llama_recompute recompute);
+
 /* Micro-batches of one part on their way at once (llama_stage.h). */
 #define LLAMA_SLOTS_MAX 64
 

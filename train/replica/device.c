@@ -91,7 +91,8 @@ static void say_no_room(const struct replica *r,
                         char *errmsg)
 {
     const struct replica_options *opt = &r->opt;
-    uint64_t need = plan->state_bytes + plan->work_bytes;
+    uint64_t need = plan->state_bytes + plan->kept_bytes;
+    uint64_t least = plan->state_bytes + plan->work_bytes;
     const char *whose = opt->device->gpu.memory_bytes > 0
                             ? "gpu-memory-bytes"
                             : "what is free, less what the driver loads "
@@ -101,33 +102,39 @@ static void say_no_room(const struct replica *r,
         (void)errmsg_fail(
             errmsg, LOCO_ENOMEM,
             "%u micro-batches of %u sequences of this stage need %llu MB of "
-            "the GPU's memory, of which %llu MB may be used (%s): use --device "
-            "cpu, or a GPU with more",
-            opt->slots, opt->micro_batch, ERRMSG_MB_UP(need), ERRMSG_MB(have),
-            whose);
+            "the GPU's memory, recomputed %llu MB, of which %llu MB may be "
+            "used (%s): use --device cpu, or a GPU with more",
+            opt->slots, opt->micro_batch, ERRMSG_MB_UP(need),
+            ERRMSG_MB_UP(least), ERRMSG_MB(have), whose);
         return;
     }
     (void)errmsg_fail(errmsg, LOCO_ENOMEM,
                       "one sequence of %u tokens needs %llu MB of the "
-                      "GPU's memory, of which %llu MB may be used (%s): use "
-                      "--device cpu, or a GPU with more",
-                      opt->seq, ERRMSG_MB_UP(need), ERRMSG_MB(have), whose);
+                      "GPU's memory, recomputed %llu MB, of which %llu MB may "
+                      "be used (%s): use --device cpu, or a GPU with more",
+                      opt->seq, ERRMSG_MB_UP(need), ERRMSG_MB_UP(least),
+                      ERRMSG_MB(have), whose);
 }
 
-/* The micro-batch to begin with, before anything is taken; 0: none fits. And
- * whether the outer step has room beside it. */
+/* The micro-batch to begin with, before anything is taken; 0: none fits. What
+ * is made again, and whether the outer step has room beside it. */
 static uint32_t plan_micro_batch(struct replica *r, char *errmsg)
 {
     const struct replica_options *opt = &r->opt;
     struct replica_plan plan;
     uint64_t have;
 
+    r->recompute = opt->recompute;
     if (opt->device == NULL) {
         return opt->micro_batch;
     }
     have = device_info(r->backend.device)->free_bytes;
     replica_plan(opt, have, &plan);
+    r->recompute = plan.recompute;
     r->outer_fits = plan.outer_bytes > 0;
+    r->planned.have = have;
+    r->planned.kept = plan.state_bytes + plan.kept_bytes;
+    r->planned.need = plan.state_bytes + plan.work_bytes;
     if (plan.micro_batch == 0) {
         say_no_room(r, &plan, have, errmsg);
     }
@@ -135,13 +142,14 @@ static uint32_t plan_micro_batch(struct replica *r, char *errmsg)
 }
 
 struct llama_room replica_room(const struct replica_options *opt,
-                               uint32_t micro_batch)
+                               uint32_t micro_batch,
+                               enum llama_recompute recompute)
 {
     struct llama_room room = {.part = opt->part,
                               .micro_batch = micro_batch,
                               .slots = opt->slots,
                               .pass = opt->slots > 0 && !opt->part.scores,
-                              .recompute = opt->recompute};
+                              .recompute = recompute};
 
     if (opt->slots == 0) {
         if (opt->model.dim > 0) { /* else a list of tensors */
@@ -152,27 +160,44 @@ struct llama_room replica_room(const struct replica_options *opt,
     return room;
 }
 
-static bool halves(const struct replica *r)
+/* A smaller workspace than the one that micro_batch and recompute say: half of
+ * the micro-batch, which only a GPU with a whole model gets, then more that is
+ * made again. A processor has what was asked for. */
+static bool lower(struct replica *r)
 {
-    return r->opt.device != NULL && r->opt.slots == 0;
+    if (r->opt.device == NULL) {
+        return false;
+    }
+    if (r->opt.slots == 0 && r->micro_batch > 1) {
+        r->micro_batch /= 2;
+        return true;
+    }
+    if (r->recompute < LLAMA_RECOMPUTE_LAYERS) {
+        r->recompute++;
+        return true;
+    }
+    return false;
 }
 
-/* Half of the micro-batch after the other until one fits; only a GPU with a
- * whole model gets smaller ones. */
-static int open_llama(struct replica *r, uint32_t micro_batch)
+/* One workspace after the other until one fits. */
+static int open_llama(struct replica *r)
 {
-    int rv = LOCO_ENOMEM;
+    struct llama_room room;
+    int rv;
 
-    while (rv == LOCO_ENOMEM && micro_batch > 0) {
-        const struct llama_room room = replica_room(&r->opt, micro_batch);
-
+    do {
+        room = replica_room(&r->opt, r->micro_batch, r->recompute);
         rv = llama_open_room(&r->llama, &r->opt.model, &r->backend, &room);
-        if (rv == 0) {
-            r->micro_batch = micro_batch;
-        }
-        micro_batch = halves(r) ? micro_batch / 2 : 0;
-    }
+    } while (rv == LOCO_ENOMEM && lower(r));
     return rv;
+}
+
+/* As lower() said. */
+static bool open_less(struct replica *r)
+{
+    llama_close(r->llama);
+    r->llama = NULL;
+    return open_llama(r) == 0;
 }
 
 /* What the engine sees. */
@@ -224,10 +249,10 @@ static bool take_parameters(struct replica *r)
 static int open_memory(struct replica *r, char *errmsg)
 {
     const struct backend *be = &r->backend;
-    uint32_t micro_batch = plan_micro_batch(r, errmsg);
     int rv;
 
-    if (micro_batch == 0) {
+    r->micro_batch = plan_micro_batch(r, errmsg);
+    if (r->micro_batch == 0) {
         return LOCO_ENOMEM;
     }
     if (!take_parameters(r)) {
@@ -244,7 +269,7 @@ static int open_memory(struct replica *r, char *errmsg)
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the optimizer");
     }
-    rv = open_llama(r, micro_batch);
+    rv = open_llama(r);
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the model's work");
     }
@@ -297,12 +322,15 @@ bool replica_lower_micro_batch(struct replica *r)
         replica_outer_close(r);
         return true;
     }
-    if (!halves(r) || r->micro_batch < 2) {
+    if (r->opt.slots > 0 || !lower(r)) {
         return false;
     }
-    llama_close(r->llama);
-    r->llama = NULL;
-    return open_llama(r, r->micro_batch / 2) == 0;
+    return open_less(r);
+}
+
+bool replica_recompute_more(struct replica *r)
+{
+    return r->llama != NULL && lower(r) && open_less(r);
 }
 
 /* ---- to this process --------------------------------------------------- */

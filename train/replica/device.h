@@ -27,16 +27,22 @@ bool replica_mirrors_grad(const struct method *m);
 
 /* Of the model's workspace. */
 struct llama_room replica_room(const struct replica_options *opt,
-                               uint32_t micro_batch);
+                               uint32_t micro_batch,
+                               enum llama_recompute recompute);
 
 /* The backend and all that lies in its memory. After a failure close. */
 int replica_open_work(struct replica *r, char *errmsg);
 void replica_close_work(struct replica *r);
 
 /* The memory of the outer step goes, then the workspace for half of the
- * micro-batch comes; false: there is no smaller one (a stage's is what it is),
- * or this is no GPU. */
+ * micro-batch comes, then one that keeps fewer activations; false: there is no
+ * smaller one (a stage's slots would go with it), or this is no GPU. */
 bool replica_lower_micro_batch(struct replica *r);
+
+/* A stage's workspace, without what its slots held, comes anew with fewer
+ * activations kept; false: none was given up, or there is no memory for it even
+ * so, and the replica has no workspace any more. */
+bool replica_recompute_more(struct replica *r);
 
 /* The engine's theta, u, v = the backend's, where steps were made since. */
 int replica_fetch(struct replica *r);

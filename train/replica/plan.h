@@ -4,8 +4,11 @@
  * In this order: what must be there (theta, gradient, two moments), the largest
  * micro-batch that leaves no more out than it must (halves of the one asked
  * for: the rest of a batch is accumulated, so the batch stays what it is), and
- * the memory of the outer step where it still fits. Launchers' own memory is
- * counted at its most. A plan that does not fit is refused with what would.
+ * the memory of the outer step where it still fits. Where not even one sequence
+ * fits the backward pass makes activations again, as few as it must
+ * (enum llama_recompute): the bits stay, a step takes longer. Launchers' own
+ * memory is counted at its most. A plan that does not fit even so is refused
+ * with what would.
  *
  * A stage of a pipeline: of its part, with all its slots, and with a copy of
  * phi for held-out text, which passes while gradients are summed; the outer
@@ -22,10 +25,13 @@ struct replica_plan {
     uint64_t state_bytes; /* theta, gradient, u, v; of a stage phi */
     uint64_t work_bytes;  /* of a micro-batch: the workspace, with theta in
                            * bf16, and what launchers take */
+    uint64_t kept_bytes;  /* the same of the smallest micro-batch, if all its
+                           * activations were kept */
     uint64_t outer_bytes; /* 0: the outer step is made in this process */
     uint32_t micro_batch; /* 0: there is no room for one sequence (a stage:
                            * for its micro-batch), for which work_bytes then
-                           * is */
+                           * is, with all that can be made again */
+    enum llama_recompute recompute;
 };
 
 /* have_bytes: free on the GPU, under the cap. opt->device is not NULL. */

@@ -57,7 +57,8 @@ size_t replica_bytes(const struct replica_options *opt)
 {
     struct backend be;
     struct layout layout;
-    const struct llama_room room = replica_room(opt, opt->micro_batch);
+    const struct llama_room room =
+        replica_room(opt, opt->micro_batch, opt->recompute);
     uint64_t n = (uint64_t)room.part.numel, wire = n;
     size_t vectors;
 
@@ -76,6 +77,19 @@ size_t replica_bytes(const struct replica_options *opt)
     }
     backend_cpu_ref(&be);
     return vectors + llama_room_bytes(&opt->model, &be, &room) +
+           optimizer_scratch_bytes(&opt->optimizer, &opt->model, &room.part,
+                                   opt->threads);
+}
+
+size_t replica_fallback_bytes(const struct replica_options *opt)
+{
+    const struct llama_room room =
+        replica_room(opt, opt->micro_batch, opt->recompute);
+    size_t vectors = 4 * (size_t)room.part.numel; /* theta, gradient, u, v */
+    struct backend be;
+
+    backend_cpu_ref(&be);
+    return vectors * sizeof(float) + llama_room_bytes(&opt->model, &be, &room) +
            optimizer_scratch_bytes(&opt->optimizer, &opt->model, &room.part,
                                    opt->threads);
 }
@@ -203,7 +217,7 @@ int replica_open(struct replica *r,
             errmsg, "trainers (adloco) train whole models: set stages "
                     "to 1");
     }
-    r->opt.part = replica_room(opt, opt->micro_batch).part;
+    r->opt.part = replica_room(opt, opt->micro_batch, opt->recompute).part;
     r->n = (uint64_t)r->opt.part.numel;
     rv = layout_open_part(&r->layout, &opt->method, &opt->model, &r->opt.part,
                           opt->codec->block, errmsg);

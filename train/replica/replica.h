@@ -46,8 +46,9 @@
  * since the last commit (replica_recover); with room for copies of phi and m
  * the outer step is made there (replica/outer.h). Where the GPU's memory does
  * not hold a micro-batch, half of it is tried, down to one sequence; the batch
- * stays what it is. A stage's micro-batch is that of all its hosts: one that
- * does not fit is refused.
+ * stays what it is. A stage's micro-batch is that of all its hosts. Where one
+ * sequence, or a stage's micro-batch, does not fit, the backward pass makes
+ * activations again (replica/plan.h); one that does not fit even so is refused.
  *
  * A replica of one stage of a pipeline is the same for a slice of the model
  * (`part`, llama_part.h): theta, phi, moments, contributions and states are of
@@ -116,6 +117,7 @@ struct replica_options {
     struct affinity affinity; /* of those threads; zeroes: off */
     enum backend_dtype dtype; /* of matrix products; theta stays fp32 */
     const char *isa;          /* as in backend_cpu_isa(); NULL: "auto" */
+    /* By a processor; a GPU makes again what its memory asks for. */
     enum llama_recompute recompute;
     bool reference; /* plain C kernels: for sanitizers and comparisons */
     /* A GPU; NULL: this processor. Borrowed for the replica's life. */
@@ -199,7 +201,13 @@ struct replica {
     bool mirrored;        /* the engine has copies: opened with a GPU */
     bool stale;           /* theta, u, v moved since they were made */
     uint32_t micro_batch; /* in use */
-    bool outer_fits;      /* the plan has room for its step on the GPU */
+    enum llama_recompute recompute;
+    /* Of a GPU's memory, bytes when it was opened: what it had, what it needed
+     * with all activations kept, and as it was planned. */
+    struct {
+        uint64_t have, kept, need;
+    } planned;
+    bool outer_fits; /* the plan has room for its step on the GPU */
     struct replica_outer outer;
     struct backend backend;
     struct llama *llama;
@@ -252,6 +260,10 @@ void replica_state_names(const struct method *m, struct replica_names *out);
 
 /* Bytes that replica_open would take, for a plan before it is done. */
 size_t replica_bytes(const struct replica_options *opt);
+
+/* Bytes of this process that a replica with a GPU takes beside these once the
+ * processor is in the place of the GPU (replica_recover). */
+size_t replica_fallback_bytes(const struct replica_options *opt);
 
 /* replica_close afterwards, whatever the result. */
 int replica_open(struct replica *r,

@@ -34,6 +34,13 @@ static bool has_more_room(struct replica *r, int rv)
     return rv == LOCO_ENOMEM && replica_lower_micro_batch(r);
 }
 
+/* Or it was the memory of activations, which are made again from now on; what
+ * was in the slots went with it. */
+static int begin_again(struct replica *r, int rv)
+{
+    return rv == LOCO_ENOMEM && replica_recompute_more(r) ? LOCO_EBUSY : rv;
+}
+
 int replica_stage_tokens(const struct replica *r,
                          uint64_t step,
                          uint32_t draw,
@@ -68,7 +75,7 @@ int replica_stage_forward(struct replica *r,
     do {
         rv = stage_forward(r->llama, slot, r->theta, &batch, y);
     } while (has_more_room(r, rv));
-    return rv;
+    return begin_again(r, rv);
 }
 
 /* Between two steps the gradient's memory is the engine's (replica.h). */
@@ -88,7 +95,7 @@ static int note(struct replica *r, int rv)
     } else if (rv != 0 && rv != LOCO_EINVAL && rv != LOCO_ERANGE) {
         r->summed = UINT32_MAX;
     }
-    return has_more_room(r, rv) ? LOCO_EBUSY : rv;
+    return has_more_room(r, rv) ? LOCO_EBUSY : begin_again(r, rv);
 }
 
 int replica_stage_score(struct replica *r,

@@ -26,10 +26,10 @@
  *
  * With a GPU theta, the sum, moments and slots lie there, x, y, dx, dy here. A
  * GPU that is lost took the slots and the sum with it: replica_recover(), then
- * replica_stage_clear(). LOCO_EBUSY of score or backward: there was no room for
- * a launcher, and there is now; the sum is rubbish. To the node that is an
- * error like others: it leaves the attempt, and is in the next one that begins,
- * which where others hold its stage may be that of the next round.
+ * replica_stage_clear(). LOCO_EBUSY of forward, score or backward: there was no
+ * room for a launcher, and there is now, of the outer step or of activations
+ * that are made again from now on; what was in the slots and in the sum is
+ * rubbish. The node has all begin the step again.
  */
 #ifndef LOCO_TRAIN_REPLICA_STAGE_H
 #define LOCO_TRAIN_REPLICA_STAGE_H

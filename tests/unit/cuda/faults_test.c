@@ -6,6 +6,7 @@
 #include "tests/unit/cuda/bench.h"
 
 #include "proto/base/errmsg.h"
+#include "train/replica/device.h"
 #include "train/replica/outer.h"
 #include "train/replica/plan.h"
 #include "train/replica/replica.h"
@@ -182,6 +183,129 @@ static void what_is_planned_is_what_is_taken(void **state)
     assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
     assert_int_equal(emu->mallocs, mallocs + 1); /* that of the products */
     assert_non_null(strstr(errmsg, "one sequence of 16 tokens needs"));
+    replica_close(&r);
+}
+
+static void open_alone(struct replica *r, const struct replica_options *opt)
+{
+    if (replica_open(r, opt, errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+    assert_int_equal(r->micro_batch, 1);
+    assert_int_equal(replica_init(r), 0);
+}
+
+/* theta, u, v. */
+static float *moved(struct replica *r)
+{
+    float *x = malloc(3 * r->n * sizeof *x);
+
+    assert_non_null(x);
+    r->backend.get(&r->backend, x, r->theta, r->n * sizeof *x);
+    replica_moments(r, x + r->n);
+    return x;
+}
+
+/* A round of a replica that keeps all activations, and of one that has the
+ * memory only for so many. */
+static void same_round(const struct replica_options *opt, uint64_t have)
+{
+    struct replica all, less;
+    float loss, same, *want, *got;
+
+    open_alone(&all, opt);
+    assert_int_equal(all.recompute, LLAMA_RECOMPUTE_NOTHING);
+    emu->memory = emu->used + ((uint64_t)64 << 20) + have + PLUGIN_SPARE_BYTES;
+    open_alone(&less, opt);
+    emu->memory = (uint64_t)8 << 30;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(replica_step(&all, &loss), 0);
+        assert_int_equal(replica_step(&less, &same), 0);
+        assert_true(loss == same);
+    }
+    want = moved(&all);
+    got = moved(&less);
+    assert_memory_equal(got, want, 3 * all.n * sizeof *got);
+    free(got);
+    free(want);
+    assert_int_equal(replica_pack(&all), 0);
+    assert_int_equal(replica_pack(&less), 0);
+    assert_memory_equal(less.contribution, all.contribution,
+                        all.n * sizeof(float));
+    replica_close(&less);
+    replica_close(&all);
+}
+
+/* Where one sequence does not fit activations are made again, as few as it
+ * takes, and no bit is another one; a run is refused where none of this
+ * suffices, with both figures. */
+static void what_does_not_fit_is_made_again(void **state)
+{
+    static const enum optimizer_rule rules[] = {
+        OPTIMIZER_ADAMW, OPTIMIZER_ADOPT, OPTIMIZER_MUON};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        struct replica_options opt = options(2);
+        struct replica_plan plan;
+        struct replica r;
+        uint64_t have;
+
+        opt.model.layers = 3;
+        opt.micro_batch = 1;
+        opt.optimizer.rule = rules[i];
+        replica_plan(&opt, UINT64_MAX, &plan);
+        assert_int_equal(plan.recompute, LLAMA_RECOMPUTE_NOTHING);
+        have = plan.state_bytes + plan.work_bytes;
+        for (int level = 1; level <= LLAMA_RECOMPUTE_LAYERS; level++) {
+            replica_plan(&opt, have - 1, &plan);
+            assert_int_equal(plan.recompute, level);
+            assert_int_equal(plan.micro_batch, 1);
+            assert_true(plan.state_bytes + plan.work_bytes < have);
+            have = plan.state_bytes + plan.work_bytes;
+            same_round(&opt, have);
+        }
+        emu->memory =
+            emu->used + ((uint64_t)64 << 20) + have + PLUGIN_SPARE_BYTES - 1;
+        assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
+        assert_non_null(strstr(errmsg, " MB of the GPU's memory, recomputed "));
+        replica_close(&r);
+        emu->memory = (uint64_t)8 << 30;
+    }
+}
+
+/* Half of the micro-batch first: it costs less. And the largest one that fits
+ * once activations are made again. */
+static void a_smaller_micro_batch_is_tried_first(void **state)
+{
+    struct replica_options opt = options(4);
+    struct replica_plan plan;
+    struct replica r;
+    float loss;
+
+    (void)state;
+    opt.model.layers = 3;
+    replica_plan(&opt, 0, &plan);
+    replica_plan(&opt, plan.state_bytes + plan.kept_bytes, &plan);
+    assert_int_equal(plan.recompute, LLAMA_RECOMPUTE_NOTHING);
+    assert_int_equal(plan.micro_batch, 1);
+    replica_plan(&opt, plan.state_bytes + plan.kept_bytes - 1, &plan);
+    assert_true(plan.recompute > LLAMA_RECOMPUTE_NOTHING);
+
+    /* The same in the middle of a step. */
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_init(&r);
+    assert_int_equal(replica_step(&r, &loss), 0);
+    for (int i = 0; i < 3; i++) { /* the outer step's memory, 2, 1 */
+        assert_true(replica_lower_micro_batch(&r));
+        assert_int_equal(r.recompute, LLAMA_RECOMPUTE_NOTHING);
+    }
+    assert_int_equal(r.micro_batch, 1);
+    assert_true(replica_lower_micro_batch(&r));
+    assert_int_equal(r.recompute, LLAMA_RECOMPUTE_BRANCHES);
+    assert_true(replica_lower_micro_batch(&r));
+    assert_false(replica_lower_micro_batch(&r));
+    assert_int_equal(replica_step(&r, &loss), 0);
     replica_close(&r);
 }
 
@@ -376,6 +500,8 @@ int main(void)
                                renew),
         cmocka_unit_test_setup(out_of_memory_lowers_the_micro_batch, renew),
         cmocka_unit_test_setup(what_is_planned_is_what_is_taken, renew),
+        cmocka_unit_test_setup(what_does_not_fit_is_made_again, renew),
+        cmocka_unit_test_setup(a_smaller_micro_batch_is_tried_first, renew),
         cmocka_unit_test_setup(the_cap_on_memory_holds, renew),
         cmocka_unit_test_setup(a_broken_gpu_ends_the_step_and_not_the_process,
                                renew),

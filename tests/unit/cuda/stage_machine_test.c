@@ -14,6 +14,8 @@ static struct device_options device = {
 };
 static struct emu_control *emu;
 
+static uint64_t memory_bytes; /* of the machine; 0: no limit */
+
 /* A run of two stages of one layer, and a GPU as new. */
 static struct rig *open_rig(bool cpu_fallback)
 {
@@ -33,6 +35,7 @@ static struct rig *open_rig(bool cpu_fallback)
     g->device = &device;
     g->gpu_bytes = emu->memory;
     g->cpu_fallback = cpu_fallback;
+    g->settings.memory_bytes = memory_bytes;
     start_rig(g);
     return g;
 }
@@ -100,6 +103,52 @@ static void a_gpu_that_comes_back_is_opened_for_the_next_attempt(void **state)
     (void)state;
     break_gpu(g);
     emu->sticky = 0;
+    assert_int_equal(work(g, PIPE_FORWARD, 0), 0);
+    assert_int_equal(work(g, PIPE_STEP, 0), 0);
+    close_rig(g);
+}
+
+/* What the processor takes in its place is in what the stage needs; without
+ * that memory there is no such place. */
+static void the_processor_takes_over_where_there_is_memory_for_it(void **state)
+{
+    uint64_t need[2];
+
+    (void)state;
+    for (int fallback = 0; fallback < 2; fallback++) {
+        struct rig *g = open_first(fallback != 0);
+
+        need[fallback] = machine_memory_need(g->m);
+        close_rig(g);
+    }
+    assert_true(need[1] > need[0]);
+    for (int there = 0; there < 2; there++) {
+        struct rig *g;
+
+        memory_bytes = need[there];
+        g = open_first(true);
+        memory_bytes = 0;
+        assert_int_equal(machine_memory_need(g->m), need[there]);
+        break_gpu(g);
+        assert_int_equal(work(g, PIPE_FORWARD, 0), there ? 0 : LOCO_EDEVICE);
+        close_rig(g);
+    }
+}
+
+/* A launcher finds no memory: that of activations goes, and with it what was in
+ * the slots. The machine says that the attempt may be made again, and so it
+ * may. */
+static void a_stage_without_memory_makes_room_and_says_so(void **state)
+{
+    struct rig *g = open_rig(false);
+
+    (void)state;
+    assert_int_equal(stage(g, 0), 0);
+    emu->fail_pin = 3; /* there is no memory of the outer step to give back */
+    load_seed(g);
+    emu->fail_malloc = 1; /* the scratch of a launcher */
+    assert_int_equal(work(g, PIPE_FORWARD, 0), LOCO_EBUSY);
+    assert_int_equal(emu->fail_malloc, 0);
     assert_int_equal(work(g, PIPE_FORWARD, 0), 0);
     assert_int_equal(work(g, PIPE_STEP, 0), 0);
     close_rig(g);
@@ -205,6 +254,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(without_fallback_a_broken_gpu_is_no_device),
         CASE(a_gpu_that_comes_back_is_opened_for_the_next_attempt),
+        CASE(the_processor_takes_over_where_there_is_memory_for_it),
+        CASE(a_stage_without_memory_makes_room_and_says_so),
         CASE(held_out_text_without_memory_costs_no_step),
         CASE(a_stage_that_lacks_memory_now_is_refused),
         CASE(a_gpu_that_broke_unseen_is_left_on_a_move),

@@ -6,19 +6,32 @@
 #include "tests/unit/cuda/bench.h"
 
 #include "proto/base/errmsg.h"
+#include "train/replica/device.h"
 #include "train/replica/outer.h"
 #include "train/replica/pair.h"
 #include "train/replica/plan.h"
 #include "train/replica/stage.h"
 
-#define STAGES 3
-#define SEQ    16
-#define DIM    16
-#define MICRO  2 /* micro-batches of a step */
-#define PERIOD 2
+#define STAGES   3
+#define SEQ      16
+#define DIM      16
+#define MICRO    2 /* micro-batches of a step */
+#define ROWS_MAX 2 /* sequences of a micro-batch */
+#define PERIOD   2
+#define PRODUCTS (64 << 20) /* of the GPU's memory, before a plan is made */
 
 static char errmsg[ERRMSG_SIZE];
 static struct device_options device;
+
+/* What the cases differ in; renew() gives the usual one. */
+static struct {
+    uint32_t layers, rows;
+    enum optimizer_rule rule;
+    /* Micro-batches on their way at once: all go forth before one comes back.
+     */
+    uint32_t ahead;
+    enum llama_recompute recompute; /* parts have the memory for that only */
+} shape;
 
 /* `engine`: the outer step is not made on the GPU. */
 static struct replica_options options(bool bf16, bool engine)
@@ -28,15 +41,17 @@ static struct replica_options options(bool bf16, bool engine)
     device = (struct device_options){.plugin = plugin_path,
                                      .gpu = {.bf16 = bf16, .timeout_ms = 50}};
     opt.device = &device;
-    opt.model.layers = STAGES;
+    opt.model.layers = shape.layers;
     opt.model.tied = false;
     opt.optimizer.clip_norm = 0; /* stages clip by themselves */
+    opt.optimizer.rule = shape.rule;
     opt.method = (struct method){.period = PERIOD,
                                  .period_u = engine ? PERIOD : 0,
                                  .rule = {.lr = 0.7F, .mu = 0.9F},
                                  .fragments = 1};
     opt.codec = codec_find("fp32");
-    opt.batch = MICRO;
+    opt.batch = MICRO * shape.rows;
+    opt.micro_batch = shape.rows;
     opt.eval_tokens = 2 * SEQ;
     return opt;
 }
@@ -56,6 +71,10 @@ static int renew(void **state)
     (void)state;
     emu_as_new();
     set_text();
+    shape.layers = STAGES;
+    shape.rows = shape.ahead = 1;
+    shape.rule = OPTIMIZER_ADAMW;
+    shape.recompute = LLAMA_RECOMPUTE_NOTHING;
     return 0;
 }
 
@@ -78,6 +97,24 @@ static void open_replica(struct replica *r, const struct replica_options *opt)
     assert_int_equal(replica_init(r), 0);
 }
 
+/* A plan with as much made again as the level says, and a GPU with the memory
+ * for that, and for no outer step. */
+static void plan_less(const struct replica_options *opt,
+                      enum llama_recompute level,
+                      struct replica_plan *plan)
+{
+    struct replica_plan all;
+
+    replica_plan(opt, 0, &all);
+    replica_plan(opt, all.state_bytes + all.kept_bytes, plan);
+    for (int i = 0; i < (int)level; i++) {
+        replica_plan(opt, plan->state_bytes + plan->work_bytes - 1, plan);
+        assert_int_equal(plan->recompute, i + 1);
+    }
+    emu->memory = emu->used + PRODUCTS + plan->state_bytes + plan->work_bytes +
+                  PLUGIN_SPARE_BYTES;
+}
+
 /* ---- one worker in one piece, and the same in stages --------------------- */
 
 struct worker {
@@ -94,8 +131,14 @@ static void open_worker(struct worker *w,
     open_replica(&w->whole, opt);
     for (uint32_t s = 0; s < stages; s++) {
         const struct replica_options part = part_of(opt, stages, s);
+        struct replica_plan plan;
 
+        if (shape.recompute > LLAMA_RECOMPUTE_NOTHING) {
+            plan_less(&part, shape.recompute, &plan);
+        }
         open_replica(&w->part[s], &part);
+        assert_int_equal(w->part[s].recompute, shape.recompute);
+        emu->memory = (uint64_t)8 << 30;
     }
 }
 
@@ -107,16 +150,21 @@ static void close_worker(struct worker *w)
     replica_close(&w->whole);
 }
 
+static size_t rows_size(void)
+{
+    return (size_t)shape.rows * SEQ * DIM * sizeof(float);
+}
+
 /* In bits per byte, of the parts: text that passes through their anchors. */
 static double bits_of(struct worker *w)
 {
-    static float x[SEQ * DIM];
-    uint32_t tokens[SEQ], targets[SEQ], s;
+    static float x[ROWS_MAX * SEQ * DIM];
+    uint32_t tokens[ROWS_MAX * SEQ], targets[ROWS_MAX * SEQ], s;
     double nats = 0, sum;
     uint64_t bytes = 0, n;
     const float *y;
 
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 2 / shape.rows; i++) {
         assert_int_equal(replica_stage_windows(&w->part[0], i, tokens, targets),
                          0);
         for (s = 0; s + 1 < w->stages; s++) {
@@ -124,7 +172,7 @@ static double bits_of(struct worker *w)
                                                         s == 0 ? tokens : NULL,
                                                         s == 0 ? NULL : x, &y),
                              0);
-            memcpy(x, y, sizeof x);
+            memcpy(x, y, rows_size());
         }
         assert_int_equal(
             replica_stage_eval_score(&w->part[s], targets, x, &sum, &n), 0);
@@ -145,49 +193,83 @@ static void check_bits(struct worker *w, double got)
     }
 }
 
+/* A micro-batch on its way, and the rows that its last stage reads. */
+struct micro {
+    uint32_t tokens[ROWS_MAX * SEQ], targets[ROWS_MAX * SEQ], slot;
+    float x[ROWS_MAX * SEQ * DIM];
+};
+
+static int forth(struct worker *w, struct micro *k)
+{
+    const float *y;
+    int rv = 0;
+
+    for (uint32_t s = 0; s + 1 < w->stages && rv == 0; s++) {
+        rv = replica_stage_forward(&w->part[s], k->slot,
+                                   s == 0 ? k->tokens : NULL,
+                                   s == 0 ? NULL : k->x, &y);
+        if (rv == 0) {
+            memcpy(k->x, y, rows_size());
+        }
+    }
+    return rv;
+}
+
+static int back(struct worker *w, struct micro *k)
+{
+    uint32_t s = w->stages - 1;
+    const float *y = NULL;
+    int rv = replica_stage_score(&w->part[s], NULL, k->targets, k->x, &y);
+
+    while (rv == 0 && s-- > 0) {
+        memcpy(k->x, y, rows_size());
+        rv = replica_stage_backward(&w->part[s], k->slot,
+                                    s == 0 ? k->tokens : NULL, k->x, &y);
+    }
+    return rv;
+}
+
 /* There and back, with held-out text in between; the first error. */
 static int pass(struct worker *w,
                 const uint32_t *tokens,
                 const uint32_t *targets,
                 bool evaluates)
 {
-    float x[SEQ * DIM];
-    const float *y = NULL;
-    uint32_t s;
-    int rv = 0;
+    static struct micro k = {.slot = 1};
+    int rv;
 
-    for (s = 0; s + 1 < w->stages && rv == 0; s++) {
-        rv = replica_stage_forward(&w->part[s], 1, s == 0 ? tokens : NULL,
-                                   s == 0 ? NULL : x, &y);
-        if (rv == 0) {
-            memcpy(x, y, sizeof x);
-        }
-    }
+    memcpy(k.tokens, tokens, shape.rows * SEQ * sizeof *tokens);
+    memcpy(k.targets, targets, shape.rows * SEQ * sizeof *targets);
+    rv = forth(w, &k);
     if (rv == 0 && evaluates) {
         (void)bits_of(w);
     }
-    rv = rv != 0 ? rv
-                 : replica_stage_score(&w->part[s], s == 0 ? tokens : NULL,
-                                       targets, s == 0 ? NULL : x, &y);
-    while (rv == 0 && s-- > 0) {
-        memcpy(x, y, sizeof x);
-        rv = replica_stage_backward(&w->part[s], 1, s == 0 ? tokens : NULL, x,
-                                    &y);
-    }
-    return rv;
+    return rv != 0 ? rv : back(w, &k);
 }
 
 /* Both make an inner step on the data of the whole one. */
 static void step(struct worker *w, bool evaluates)
 {
-    uint32_t tokens[SEQ], targets[SEQ];
+    static struct micro micro[MICRO];
     float loss, staged = 0;
 
     for (uint32_t k = 0; k < MICRO; k++) {
-        assert_int_equal(loader_rows(&w->whole.loader, w->whole.inner_step, k,
-                                     1, tokens, targets),
+        micro[k].slot = (k + 1) % 2;
+        assert_int_equal(loader_rows(&w->whole.loader, w->whole.inner_step,
+                                     k * shape.rows, shape.rows,
+                                     micro[k].tokens, micro[k].targets),
                          0);
-        assert_int_equal(pass(w, tokens, targets, evaluates && k > 0), 0);
+    }
+    for (uint32_t k = 0; k < MICRO; k += shape.ahead) {
+        for (uint32_t i = k; i < k + shape.ahead; i++) {
+            assert_int_equal(forth(w, &micro[i]), 0);
+        }
+        if (evaluates && k + shape.ahead == MICRO) {
+            (void)bits_of(w);
+        }
+        for (uint32_t i = k; i < k + shape.ahead; i++) {
+            assert_int_equal(back(w, &micro[i]), 0);
+        }
     }
     assert_int_equal(replica_step(&w->whole, &loss), 0);
     for (uint32_t s = 0; s < w->stages; s++) {
@@ -253,7 +335,8 @@ static void rounds(bool bf16, bool engine, uint32_t stages)
 
     open_worker(&w, &opt, stages);
     for (uint32_t s = 0; s < stages; s++) {
-        assert_true(w.part[s].outer.on == !engine);
+        assert_true(w.part[s].outer.on ==
+                    (!engine && shape.recompute == LLAMA_RECOMPUTE_NOTHING));
     }
     before = bits_of(&w);
     check_bits(&w, before);
@@ -282,6 +365,49 @@ static void stages_have_the_bits_of_the_unsplit_replica(void **state)
     rounds(false, false, 2);
     rounds(true, false, 3);
     rounds(true, true, 2);
+}
+
+static void stages_that_differ_in_layers_have_those_bits(void **state)
+{
+    (void)state;
+    shape.layers = 5; /* 3 and 2 */
+    rounds(true, false, 2);
+}
+
+/* Several sequences in a slot, and several slots in use at once. */
+static void stages_with_other_slots_have_those_bits(void **state)
+{
+    (void)state;
+    shape.rows = ROWS_MAX;
+    rounds(true, false, 2);
+    shape.ahead = MICRO;
+    shape.rows = 1;
+    rounds(false, true, 3);
+}
+
+static void stages_with_any_optimizer_have_those_bits(void **state)
+{
+    (void)state;
+    shape.layers = 2;
+    for (int rule = 0; rule < OPTIMIZER_RULE_COUNT; rule++) {
+        if (rule != OPTIMIZER_ADAMW) { /* that of all other cases */
+            shape.rule = (enum optimizer_rule)rule;
+            rounds(rule == OPTIMIZER_MUON, false, 2);
+        }
+    }
+}
+
+/* Parts that have no memory for more: the whole one keeps all. */
+static void stages_that_recompute_have_those_bits(void **state)
+{
+    (void)state;
+    shape.ahead = MICRO;
+    shape.recompute = LLAMA_RECOMPUTE_BRANCHES;
+    rounds(true, false, 2);
+    shape.recompute = LLAMA_RECOMPUTE_LAYERS;
+    shape.rule = OPTIMIZER_MUON;
+    shape.rows = ROWS_MAX;
+    rounds(false, true, 2);
 }
 
 static void load_larger(struct replica *r)
@@ -351,7 +477,7 @@ static void held_out_text_sees_a_state_that_is_mixed(void **state)
  * stage is refused: its micro-batch is that of all hosts. */
 static void what_is_planned_is_what_is_taken(void **state)
 {
-    const uint64_t products = 64 << 20; /* there before the plan is made */
+    const uint64_t products = PRODUCTS;
     struct replica_options whole = options(true, false), opt;
     struct replica_plan plan, less;
     uint64_t before = emu->used, all, mallocs;
@@ -369,8 +495,10 @@ static void what_is_planned_is_what_is_taken(void **state)
     assert_true(less.state_bytes == plan.state_bytes + 4 * opt.part.numel);
     replica_plan(&opt, less.state_bytes + less.work_bytes, &less);
     assert_int_equal(less.micro_batch, 4);
+    plan_less(&opt, LLAMA_RECOMPUTE_LAYERS, &less);
     replica_plan(&opt, less.state_bytes + less.work_bytes - 1, &less);
     assert_int_equal(less.micro_batch, 0);
+    emu->memory = (uint64_t)8 << 30;
 
     open_replica(&r, &opt);
     assert_true(emu->used - before <= products + all);
@@ -383,6 +511,7 @@ static void what_is_planned_is_what_is_taken(void **state)
     assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
     assert_int_equal(emu->mallocs, mallocs + 1); /* that of the products */
     assert_non_null(strstr(errmsg, "2 micro-batches of 4 sequences of this"));
+    assert_non_null(strstr(errmsg, " MB of the GPU's memory, recomputed "));
     assert_non_null(strstr(errmsg, "--device cpu"));
     replica_close(&r);
 }
@@ -482,7 +611,7 @@ static void a_step_and_held_out_text_are_in_the_plan(void **state)
         (void)bits_of(&w);
         replica_plan(&w.part[there].opt, UINT64_MAX, &plan);
         assert_true(emu->used - before <=
-                    (64 << 20) + plan.state_bytes + plan.work_bytes);
+                    PRODUCTS + plan.state_bytes + plan.work_bytes);
         assert_true(w.part[there].outer.eval != NULL);
         close_parts(&w);
         assert_int_equal(emu->used, before);
@@ -576,12 +705,13 @@ static void a_gpu_that_does_not_answer_is_left_after_the_deadline(void **state)
     }
 }
 
-/* A launcher finds no memory: that of the outer step goes, and the step is made
- * once more. Where there is none to go, the stage says so and is whole. */
+/* A launcher finds no memory: that of the outer step goes, or that of
+ * activations, which are made again from now on; the step is made once more.
+ * Where there is nothing left to go, the stage says so and is whole. */
 static void a_launcher_without_memory_costs_an_attempt(void **state)
 {
     (void)state;
-    for (int engine = 0; engine < 2; engine++) {
+    for (int engine = 0; engine < 3; engine++) {
         for (uint32_t there = 0; there < STAGES; there++) {
             struct replica *r;
             struct worker w;
@@ -591,11 +721,16 @@ static void a_launcher_without_memory_costs_an_attempt(void **state)
             (void)renew(NULL);
             open_parts(&w, engine != 0, there);
             r = &w.part[there];
+            while (engine == 2 && replica_recompute_more(r)) {
+            }
             emu->fail_malloc = 1; /* the first scratch of a launcher */
             rv = staged_step(&w, 0);
             assert_int_equal(emu->fail_malloc, 0);
             if (engine != 0) {
-                assert_int_equal(rv, LOCO_ENOMEM);
+                assert_int_equal(rv, engine == 1 ? LOCO_EBUSY : LOCO_ENOMEM);
+                assert_int_equal(r->recompute, engine == 1
+                                                   ? LLAMA_RECOMPUTE_BRANCHES
+                                                   : LLAMA_RECOMPUTE_LAYERS);
             } else { /* a first stage has it in its forward pass */
                 assert_int_equal(rv, there == 0 ? 0 : LOCO_EBUSY);
                 assert_false(r->outer.on);
@@ -620,6 +755,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(stages_have_the_bits_of_the_unsplit_replica,
                                renew),
+        cmocka_unit_test_setup(stages_that_differ_in_layers_have_those_bits,
+                               renew),
+        cmocka_unit_test_setup(stages_with_other_slots_have_those_bits, renew),
+        cmocka_unit_test_setup(stages_with_any_optimizer_have_those_bits,
+                               renew),
+        cmocka_unit_test_setup(stages_that_recompute_have_those_bits, renew),
         cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_loaded,
                                renew),
         cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_mixed, renew),

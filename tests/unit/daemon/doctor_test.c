@@ -290,6 +290,12 @@ static void memory_is_held_against_the_runs_need_and_the_cgroup(void **state)
     f->memory.need_bytes = 9000000000;
     expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM,
            "8.0 GB of 16.0 GB available; the run needs 9.0 GB", "9.0 GB free");
+    f->memory.least_bytes = 8100000000;
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM, "the run needs 9.0 GB",
+           "9.0 GB free");
+    f->memory.least_bytes = 7500000000;
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_WARNING, "the run needs 9.0 GB",
+           "It suffices for 7.5 GB: steps that recompute");
     f->memory.need_bytes = 4000000000;
     f->memory.limit_bytes = 1000000000;
     expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM, "limit of this cgroup",

@@ -431,6 +431,43 @@ static void a_step_that_is_made_goes_on(void **state)
     assert_int_equal(r->pipe->core.step, 1);
 }
 
+/* The machine has its state and the memory for another attempt: the step is
+ * made again by all, this host among them. A sum that is complete is not lost.
+ */
+static void a_machine_that_made_room_is_in_the_next_attempt(void **state)
+{
+    static const enum pipe_op ops[] = {PIPE_FORWARD, PIPE_BACKWARD};
+    struct stage_hello said;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct rig *r = run(PIECES);
+        uint32_t attempt = r->pipe->core.attempt;
+        const struct hand_message *m = &r->h->last[MESSAGE_STAGE_HELLO];
+
+        if (ops[i] == PIPE_BACKWARD) {
+            came_back(r, awaited(r));
+        }
+        piped(r, ops[i], tag_of(r), LOCO_EBUSY);
+        assert_int_equal(r->pipe->core.state, PIPELINE_GATHER);
+        assert_int_equal(r->pipe->core.layout, ALL);
+        assert_int_equal(r->pipe->core.attempt, attempt + 1);
+        assert_int_equal(
+            msg_decode(&stage_hello_schema, m->bytes, m->len, &said), 0);
+        assert_int_equal(said.attempt, attempt + 1);
+        assert_int_equal(said.n_hosts, HOSTS);
+        r->hello.attempt = attempt + 1;
+        for (uint32_t p = 0; p < HAND_PUPPETS; p++) {
+            hear(r, p, MESSAGE_STAGE_HELLO, &r->hello);
+        }
+        assert_int_equal(r->pipe->core.state, PIPELINE_RUN);
+        assert_int_equal(r->pipe->core.step, 0);
+        piped(r, PIPE_FORWARD, pipeline_tag(attempt, 0), LOCO_EBUSY);
+        assert_int_equal(r->pipe->core.attempt, attempt + 1); /* not of it */
+        close_rig(r);
+    }
+}
+
 /* Held-out text may use another slot, but it is the same GPU: with that the
  * micro-batches went away. Where it only had no memory they are there. */
 static void a_gpu_that_breaks_beside_the_steps_takes_this_host_out(void **state)
@@ -646,6 +683,7 @@ int main(void)
         ALONE(segments_that_find_no_room_come_later),
         TEST(a_step_that_fails_takes_this_host_out),
         TEST(a_step_that_is_made_goes_on),
+        ALONE(a_machine_that_made_room_is_in_the_next_attempt),
         TEST(a_gpu_that_breaks_beside_the_steps_takes_this_host_out),
         ALONE(a_machine_without_a_device_stops),
         TEST(a_failure_of_an_attempt_that_is_over_is_nothing),

@@ -897,6 +897,43 @@ static void one_that_was_left_out_hears_so_again(void **state)
     assert_int_equal(f.out.n, 0);
 }
 
+/* ---- own work that is lost ---------------------------------------------- */
+
+static void who_lost_its_work_has_all_begin_the_step_again(void **state)
+{
+    static struct fixture f;
+    uint64_t tag;
+
+    (void)state;
+    begin(&f, 0);
+    f.out.n = 0;
+    pipeline_again(&f.p, 1, &f.out); /* nothing is under way */
+    assert_int_equal(f.out.n, 0);
+    hear(&f, 1);
+    hear(&f, 2);
+    assert_int_equal(f.p.state, PIPELINE_RUN);
+    tag = find(&f, PIPELINE_FORWARD)->tag;
+    f.out.n = 0;
+    pipeline_again(&f.p, 2, &f.out);
+    assert_int_equal(f.p.state, PIPELINE_GATHER);
+    assert_int_equal(f.p.attempt, 2);
+    assert_int_equal(f.p.layout, 7);
+    assert_int_equal(find(&f, PIPELINE_CANCEL)->tag, tag);
+    assert_non_null(find(&f, PIPELINE_CLEAR));
+    assert_int_equal(find(&f, PIPELINE_SAY_HELLO)->hosts, 6);
+    f.hello.attempt = 2;
+    hear(&f, 1);
+    hear(&f, 2);
+    assert_int_equal(f.p.state, PIPELINE_RUN);
+    assert_int_equal(find(&f, PIPELINE_FORWARD)->draw, 0); /* the same tokens */
+
+    hold(&f); /* its sum is complete, and may count elsewhere */
+    f.out.n = 0;
+    pipeline_again(&f.p, 2, &f.out);
+    assert_int_equal(f.out.n, 0);
+    assert_int_equal(f.p.state, PIPELINE_HELD);
+}
+
 /* ---- own work that hangs ------------------------------------------------ */
 
 static void who_hangs_leaves_and_has_more_patience_then(void **state)
@@ -967,6 +1004,7 @@ int main(void)
         cmocka_unit_test(attempts_grow_no_faster_than_rounds),
         cmocka_unit_test(who_is_finished_answers_one_that_was_lost),
         cmocka_unit_test(one_that_was_left_out_hears_so_again),
+        cmocka_unit_test(who_lost_its_work_has_all_begin_the_step_again),
         cmocka_unit_test(who_hangs_leaves_and_has_more_patience_then),
         cmocka_unit_test(a_slow_host_has_fewer_and_all_know_which),
         cmocka_unit_test(hosts_that_are_alike_have_as_many),

@@ -371,9 +371,45 @@ static void kernels_are_chosen_by_name_and_missing_ones_refused(void **state)
     }
 }
 
+/* Of theta and the moments, after steps of every optimizer. */
+static void activations_that_are_made_again_change_no_bit(void **state)
+{
+    (void)state;
+    for (int rule = 0; rule < OPTIMIZER_RULE_COUNT; rule++) {
+        size_t before = SIZE_MAX;
+        struct replica r[3];
+        float *moments[3];
+
+        for (int level = 0; level <= LLAMA_RECOMPUTE_LAYERS; level++) {
+            struct replica_options o = options(7);
+
+            o.optimizer.rule = (enum optimizer_rule)rule;
+            o.recompute = (enum llama_recompute)level;
+            assert_true(replica_bytes(&o) < before);
+            before = replica_bytes(&o);
+            assert_int_equal(replica_open(&r[level], &o, errmsg), 0);
+            assert_int_equal(r[level].recompute, level);
+            replica_init(&r[level]);
+            steps(&r[level], 3);
+            moments[level] = malloc(2 * r[level].n * sizeof(float));
+            assert_non_null(moments[level]);
+            replica_moments(&r[level], moments[level]);
+            assert_memory_equal(r[level].theta, r[0].theta,
+                                r[0].n * sizeof(float));
+            assert_memory_equal(moments[level], moments[0],
+                                2 * r[0].n * sizeof(float));
+        }
+        for (int level = 0; level <= LLAMA_RECOMPUTE_LAYERS; level++) {
+            free(moments[level]);
+            replica_close(&r[level]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations_that_are_made_again_change_no_bit),
         cmocka_unit_test(two_workers_take_the_outer_step_of_algorithm_1),
         cmocka_unit_test(what_is_read_in_the_order_of_all_is_the_same_for_all),
         cmocka_unit_test(a_late_worker_keeps_its_displacement_and_contribution),

@@ -1,0 +1,194 @@
+/* machine_memory_test.c - whether a run fits into a machine: with all
+ * activations kept, with some made again, with the processor in the place of a
+ * lost GPU; and what the machine says of it. */
+#include "daemon/jobs/run_needs.h"
+#include "tests/unit/daemon/rig_jobs.h"
+
+#define LAYERS 4
+#define DIM    32
+#define SEQ    128
+#define ROWS   8
+
+static char said[4000]; /* by the last machine */
+
+static struct rig *make(uint32_t stages)
+{
+    struct rig *g = make_rig("localsgd");
+    struct manifest *f = &g->manifest;
+
+    f->model.layers = LAYERS;
+    f->model.dim = f->model.ffn = DIM;
+    f->model.seq = f->inner.seq = SEQ;
+    f->model.tied = stages == 1;
+    f->stages = stages;
+    f->inner.batch = f->inner.micro_batch = ROWS;
+    add_text(g, "a.ltk", false);
+    return g;
+}
+
+/* What a machine with so much memory (0: no limit) says that the run needs
+ * there; 0: it refuses. */
+static uint64_t need(uint32_t stages,
+                     uint64_t cap,
+                     const struct device_options *device,
+                     bool cpu_fallback,
+                     bool fits)
+{
+    struct rig *g = make(stages);
+    FILE *f = tmpfile();
+    int errors = dup(STDERR_FILENO);
+    uint64_t bytes;
+
+    g->settings.memory_bytes = cap;
+    g->device = device;
+    g->gpu_bytes = (uint64_t)1 << 40;
+    g->cpu_fallback = cpu_fallback;
+    g->configured_rc = fits ? 0 : LOCO_ENOMEM;
+    assert_true(f != NULL && errors >= 0);
+    assert_true(dup2(fileno(f), STDERR_FILENO) >= 0);
+    start_rig(g);
+    assert_true(dup2(errors, STDERR_FILENO) >= 0);
+    (void)close(errors);
+    rewind(f);
+    said[fread(said, 1, sizeof said - 1, f)] = '\0';
+    (void)fclose(f);
+    bytes = machine_memory_need(g->m);
+    close_rig(g);
+    return bytes;
+}
+
+static void expect(const char *words)
+{
+    if (strstr(said, words) == NULL) {
+        fail_msg("\"%s\" is not in: %s", words, said);
+    }
+}
+
+/* As few as it takes; refused is what does not fit even so. */
+static void activations_are_made_again_before_a_run_is_refused(void **state)
+{
+    static const char *const what[] = {"recomputes norms and SwiGLU: with all",
+                                       "recomputes whole layers"};
+    uint64_t kept, bytes;
+
+    (void)state;
+    kept = bytes = need(1, 0, NULL, false, true);
+    assert_null(strstr(said, "recompute"));
+    assert_int_equal(need(1, kept, NULL, false, true), kept);
+    for (int i = 0; i < 2; i++) {
+        uint64_t less = need(1, bytes - 1, NULL, false, true);
+
+        assert_true(less > 0 && less < bytes);
+        expect(what[i]);
+        expect(" MB, and the setting memory_bytes has ");
+        bytes = less;
+    }
+    assert_true(kept - bytes > (uint64_t)3 << 20);
+    assert_int_equal(need(1, bytes - 1, NULL, false, false), 0);
+    expect("the run needs ");
+    expect(" MB of memory, at least ");
+    expect(" MB, and the setting memory_bytes has ");
+}
+
+/* Of each stage for itself; the figure is that of the one that takes least. */
+static void a_stage_is_taken_that_fits_with_fewer_activations(void **state)
+{
+    uint64_t kept = need(2, 0, NULL, false, true), less;
+
+    (void)state;
+    less = need(2, kept - 1, NULL, false, true);
+    assert_true(less > 0 && less < kept);
+    less = need(2, less, NULL, false, true);
+    assert_true(less > 0 && less < kept);
+    assert_int_equal(need(2, 1, NULL, false, false), 0);
+    expect(" MB of memory, at least ");
+}
+
+/* Bytes that the processor takes in the place of a GPU, of such a run. */
+static uint64_t of_processor(enum llama_recompute recompute)
+{
+    struct replica_options o = {.model = {.dim = DIM,
+                                          .layers = LAYERS,
+                                          .heads = 2,
+                                          .kv_heads = 2,
+                                          .ffn = DIM,
+                                          .vocab = 256,
+                                          .seq = SEQ,
+                                          .tied = true},
+                                .optimizer = optimizer_defaults(),
+                                .batch = ROWS,
+                                .micro_batch = ROWS,
+                                .seq = SEQ,
+                                .threads = 1,
+                                .recompute = recompute};
+
+    return replica_fallback_bytes(&o);
+}
+
+static void the_processor_in_a_lost_gpus_place_is_counted(void **state)
+{
+    const struct device_options device = {.gpu = {.bf16 = true}};
+
+    (void)state;
+    for (uint32_t stages = 1; stages <= 2; stages++) {
+        uint64_t alone = need(stages, 0, &device, false, true);
+        uint64_t both = need(stages, 0, &device, true, true), less;
+
+        assert_true(both > alone + ((uint64_t)4 << 20));
+        if (stages == 1) {
+            assert_int_equal(both - alone,
+                             of_processor(LLAMA_RECOMPUTE_NOTHING));
+        }
+        less = need(stages, both - 1, &device, true, true);
+        assert_true(less < both && less > alone);
+        if (stages == 1) {
+            assert_int_equal(less - alone,
+                             of_processor(LLAMA_RECOMPUTE_BRANCHES));
+            expect("once the GPU is lost, the backward pass recomputes norms");
+        }
+        /* Without: the run is not refused for it. */
+        assert_int_equal(need(stages, alone, &device, true, true), alone);
+        if (stages == 1) {
+            expect("a GPU that is lost ends this machine's part in the run: "
+                   "the processor in its place needs ");
+        }
+        assert_int_equal(need(stages, alone - 1, &device, true, false), 0);
+    }
+}
+
+/* What `loco join` and `loco doctor` say is what a daemon does. */
+static void what_is_said_before_is_what_the_machine_counts(void **state)
+{
+    const struct device_options device = {.gpu = {.bf16 = true}};
+
+    (void)state;
+    for (int gpu = 0; gpu < 3; gpu++) {
+        const struct run_host host = {
+            .threads = 1, .keep = 2, .gpu = gpu > 0, .cpu_fallback = gpu == 2};
+        const struct device_options *d = gpu > 0 ? &device : NULL;
+        struct rig *g = make(1);
+        struct run_needs said_before = run_needs(&g->manifest, &host);
+        uint64_t least = said_before.memory_least_bytes;
+
+        free(g);
+        assert_int_equal(need(1, 0, d, gpu == 2, true),
+                         said_before.memory_bytes);
+        assert_int_equal(need(1, least, d, gpu == 2, true), least);
+        assert_int_equal(need(1, least - 1, d, gpu == 2, false), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(activations_are_made_again_before_a_run_is_refused),
+        CASE(a_stage_is_taken_that_fits_with_fewer_activations),
+        CASE(the_processor_in_a_lost_gpus_place_is_counted),
+        CASE(what_is_said_before_is_what_the_machine_counts),
+    };
+
+    if (sign_start() != 0) {
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
