@@ -124,7 +124,8 @@ static bool all_fit(struct daemon *d)
     if (!machine_memory_fits(d->machine, d->next.memory_bytes)) {
         (void)snprintf(
             why, sizeof why,
-            "this run needs %llu bytes of memory, more than memory_bytes",
+            "as it was begun, this run takes %llu bytes of memory, more than "
+            "memory_bytes; after a restart it may do with less",
             (unsigned long long)machine_memory_need(d->machine));
         refuse(d, why);
         return false;

@@ -287,10 +287,12 @@ static void judge_memory(const struct doctor_facts *f, struct doctor_line *l)
     if (m->least_bytes != 0 && have >= m->least_bytes) {
         l->level = DOCTOR_WARNING;
         doctor_fix(l,
-                   "It suffices for %s: steps that recompute activations are "
-                   "up to a third longer, and a GPU that is lost ends this "
-                   "machine's part.",
-                   doctor_bytes(m->least_bytes, c));
+                   "It suffices for %s: the run recomputes activations, and "
+                   "steps are up to a third longer.%s",
+                   doctor_bytes(m->least_bytes, c),
+                   f->driver.need_bytes != 0
+                       ? " A GPU that is lost may end this machine's part."
+                       : "");
         return;
     }
     l->level = m->need_bytes != 0 ? DOCTOR_PROBLEM : DOCTOR_WARNING;
@@ -298,7 +300,7 @@ static void judge_memory(const struct doctor_facts *f, struct doctor_line *l)
                limited ? "Raise the memory limit of this container or "
                          "service to at least %s."
                        : "Close other programs, or use a machine with %s free.",
-               doctor_bytes(need, c));
+               doctor_bytes(m->least_bytes != 0 ? m->least_bytes : need, c));
 }
 
 static void disk_refuses(const struct fact_disk *d, struct doctor_line *l)

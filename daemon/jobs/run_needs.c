@@ -217,21 +217,24 @@ static void add_part(struct run_needs *needs,
 {
     static const struct device_options some;
     uint64_t n = (uint64_t)r->part.numel, all = needs->parameters;
-    uint64_t memory;
+    uint64_t memory, least;
 
     wire = wire / all * n + wire % all;
     r->device = host->gpu ? &some : NULL;
+    r->recompute = LLAMA_RECOMPUTE_LAYERS;
+    least = run_memory(v, r, wire, m->sync.error_feedback);
+    if (needs->memory_least_bytes == 0 || least < needs->memory_least_bytes) {
+        needs->memory_least_bytes = least; /* of whichever stage */
+    }
+    r->recompute = LLAMA_RECOMPUTE_NOTHING;
     memory = run_memory(v, r, wire, m->sync.error_feedback);
-    if (host->gpu && host->cpu_fallback) {
+    if (host->gpu && host->cpu_fallback && !r->shared) {
         memory += replica_fallback_bytes(r);
     }
     if (needs->memory_bytes != 0 && memory >= needs->memory_bytes) {
         return; /* another stage takes less */
     }
     needs->memory_bytes = memory;
-    r->recompute = LLAMA_RECOMPUTE_LAYERS;
-    needs->memory_least_bytes = run_memory(v, r, wire, m->sync.error_feedback);
-    r->recompute = LLAMA_RECOMPUTE_NOTHING;
     needs->state_bytes = state_bytes(&v->method, n);
     needs->disk_bytes = run_disk(v, n, wire, host->keep);
     if (host->gpu) {

@@ -109,7 +109,7 @@ struct machine_use {
     atomic_uint_fast64_t url_bytes, disk_used;
     atomic_uint_fast64_t upload_cap, download_cap, disk_quota, keep, memory_cap;
     atomic_uint_fast64_t checkpoint_percent;
-    uint64_t memory_need; /* of the run; written before CONFIGURED */
+    uint64_t memory_need; /* of the run, or of the stage that is held */
     bool cpu_fallback;    /* as set, and there is memory for it (memory.c) */
 };
 

@@ -18,7 +18,9 @@
 #define WORKERS 1 /* of each kind */
 
 /* Behind the trainer's threads (TRAINER_NICE): the files of a commit are
- * written while its outer step is made, for which a training loop waits. */
+ * written while its outer step is made, for which a training loop waits. A
+ * `nice` that is set while the daemon runs is that of all threads
+ * (settings/courtesy.h). */
 #define DISK_NICE 10
 
 void machine_stop(struct machine *m, int exit_code)

@@ -146,6 +146,7 @@ static int find_device(struct trainer *t)
         return LOCO_EDEVICE;
     }
     log_warn("train", "the GPU was lost, and is open again");
+    log_recompute(t);
     return 0;
 }
 

@@ -260,7 +260,8 @@ static const struct work_own *find_own(const struct node *n,
     for (int kind = 0; kind < WORK_OWN_KINDS; kind++) {
         const struct work_own *o = &n->work.own[kind][f->index % WORK_OWN];
 
-        if (o->round == f->index && hash32_eq(&o->root, &f->root)) {
+        if (o->round != 0 && o->round == f->index &&
+            hash32_eq(&o->root, &f->root)) {
             return o;
         }
     }

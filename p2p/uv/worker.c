@@ -38,7 +38,7 @@ static void be_nice(int nice)
 {
     id_t self = (id_t)syscall(SYS_gettid);
 
-    if (nice > getpriority(PRIO_PROCESS, self)) {
+    if (nice > 0 && nice > getpriority(PRIO_PROCESS, self)) {
         (void)setpriority(PRIO_PROCESS, self, nice);
     }
 }

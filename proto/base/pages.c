@@ -13,14 +13,12 @@ static size_t page_bytes(void)
 }
 
 /* Advice about all whole units in those bytes. */
-static void advise(const void *begin, size_t bytes, size_t unit, int advice)
+static int advise(const void *begin, size_t bytes, size_t unit, int advice)
 {
     uintptr_t from = ((uintptr_t)begin + unit - 1) / unit * unit;
     uintptr_t to = ((uintptr_t)begin + bytes) / unit * unit;
 
-    if (from < to) {
-        (void)madvise((void *)from, to - from, advice);
-    }
+    return from < to ? madvise((void *)from, to - from, advice) : 0;
 }
 
 size_t pages_whole(size_t bytes)
@@ -52,7 +50,7 @@ void pages_give(void *p, size_t bytes)
 void pages_prefer_large(void *p, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE
-    advise(p, bytes, LARGE_BYTES, MADV_HUGEPAGE);
+    (void)advise(p, bytes, LARGE_BYTES, MADV_HUGEPAGE);
 #else
     (void)p;
     (void)bytes;
@@ -61,14 +59,15 @@ void pages_prefer_large(void *p, size_t bytes)
 
 void pages_forget(const void *begin, size_t bytes)
 {
-    advise(begin, bytes, page_bytes(), MADV_DONTNEED);
+    (void)advise(begin, bytes, page_bytes(), MADV_DONTNEED);
 }
 
 void pages_lend(void *p, size_t bytes)
 {
 #ifdef MADV_FREE
-    advise(p, bytes, page_bytes(), MADV_FREE);
-#else
-    pages_forget(p, bytes);
+    if (advise(p, bytes, page_bytes(), MADV_FREE) == 0) {
+        return;
+    }
 #endif
+    pages_forget(p, bytes); /* not in each sandbox */
 }

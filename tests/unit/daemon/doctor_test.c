@@ -292,10 +292,15 @@ static void memory_is_held_against_the_runs_need_and_the_cgroup(void **state)
            "8.0 GB of 16.0 GB available; the run needs 9.0 GB", "9.0 GB free");
     f->memory.least_bytes = 8100000000;
     expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM, "the run needs 9.0 GB",
-           "9.0 GB free");
+           "8.1 GB free");
     f->memory.least_bytes = 7500000000;
     expect(f, DOCTOR_CHECK_memory, DOCTOR_WARNING, "the run needs 9.0 GB",
-           "It suffices for 7.5 GB: steps that recompute");
+           "It suffices for 7.5 GB: the run recomputes activations, and steps "
+           "are up to a third longer.");
+    f->driver.need_bytes = 1;
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_WARNING, "the run needs 9.0 GB",
+           "longer. A GPU that is lost may end this machine's part.");
+    f->driver.need_bytes = 0;
     f->memory.need_bytes = 4000000000;
     f->memory.limit_bytes = 1000000000;
     expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM, "limit of this cgroup",

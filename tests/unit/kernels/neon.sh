@@ -30,7 +30,7 @@ k=$root/kernels
         $k/cpu/embed.c $k/cpu/rmsnorm.c $k/cpu/rope.c $k/cpu/attention.c \
         $k/cpu/swiglu.c $k/cpu/matmul.c $k/cpu/xent.c $k/cpu/optimizer.c \
         $k/cpu/muon.c \
-        "$root/proto/base/err.c"
+        "$root/proto/base/err.c" "$root/proto/base/pages.c"
     for file in embed rope optimizer fast_muon fast_table; do
         $cc $flags $fast -DLOCO_ISA_BF16 -c "$k/cpu/$file.c" -o "neon_$file.o"
     done

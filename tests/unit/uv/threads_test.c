@@ -219,7 +219,7 @@ static void its_threads_are_as_nice_as_asked_or_as_they_were(void **state)
         while (work.n_done == 0) {
             uv_run(&loop, UV_RUN_ONCE);
         }
-        assert_int_equal(work.nice, nice > own ? nice : own);
+        assert_int_equal(work.nice, nice > 0 && nice > own ? nice : own);
         worker_close(&pool, on_pool_closed);
         uv_run(&loop, UV_RUN_DEFAULT);
         assert_true(closed);
