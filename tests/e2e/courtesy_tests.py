@@ -207,6 +207,12 @@ def used():
         wait_for(lambda: "more than memory_bytes" in one.log(), "it is refused")
         one.wait_state("training", "averaging")
         one.drain()
+        # After a restart it does with less, and not with as little as that.
+        one.start("--run", s.yaml, "--config", path).wait_up()
+        one.wait_state("training", "averaging")
+        check("the backward pass recomputes" in one.log(), one.log())
+        one.drain()
+        run(LOCO, "config", "set", "memory_bytes", "1000000", "--config", path)
         one.start("--run", s.yaml, "--config", path)
         one.wait_exit(9)
         check("the setting memory_bytes has" in one.log(), one.log())
