@@ -409,9 +409,9 @@ group netlab 700 do_netlab
 group methods 300 do_methods
 end_ahead
 group local 900 do_local
-group asan 3000 do_asan
+group asan 3600 do_asan
 group libfuzzer 2400 do_libfuzzer
-group tsan 900 do_tsan
+group tsan 1200 do_tsan
 group cuda 900 do_cuda
 
 # Again, where whoever sees only the end of the output sees it.
