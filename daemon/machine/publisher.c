@@ -3,11 +3,9 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "daemon/node/node.h"
+#include "p2p/uv/worker.h"
 #include "proto/base/err.h"
 
 struct publisher {
@@ -72,7 +70,7 @@ static void *publisher_run(void *arg)
 {
     struct publisher *p = arg;
 
-    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), TRAINER_NICE);
+    worker_be_nice(TRAINER_NICE);
     (void)pthread_mutex_lock(&p->mutex);
     while (!p->closing || p->busy) {
         if (!p->busy) {

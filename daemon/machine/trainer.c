@@ -8,13 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "daemon/jobs/answer.h"
 #include "p2p/round/lease.h"
+#include "p2p/uv/worker.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "proto/base/log.h"
@@ -783,7 +781,7 @@ static void *trainer_run(void *arg)
     struct trainer *t = arg;
     struct trainer_command c;
 
-    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), TRAINER_NICE);
+    worker_be_nice(TRAINER_NICE);
     while (t->loop == NULL && !trainer_is_closing(t)) {
         if (next_command(t, &c)) {
             trainer_run_command(t, &c);

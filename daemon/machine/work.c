@@ -7,17 +7,22 @@
  * under way, the next one and five more, 4 bytes a parameter each, and found by
  * their hash: where a lease is undone that others have in a commit, the next
  * one begins with other moments than that one ended with, and both are asked
- * for. Who audits
- * another member collects that one's moments and some blocks of what it sent in
- * a room (daemon/jobs/work_room.h), one for each lease that is looked into; a
- * REPEAT hands a room and the state before its round to the trainer
- * (trainer_repeat.h), and nothing in it changes until that is answered.
+ * for. Who audits another member collects that one's moments and some blocks of
+ * what it sent in a room (daemon/jobs/work_room.h), one for each lease that is
+ * looked into; a REPEAT hands a room and the state before its round to the
+ * trainer (trainer_repeat.h), and nothing in it changes until that is answered.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/machine/internal.h"
+#include "daemon/node/work.h"
+#include "p2p/exchange/exchange.h"
 #include "proto/base/err.h"
+
+_Static_assert(WORK_BLOCK_MAX >= CODEC_BLOCK_MAX &&
+                   WORK_BLOCK_MAX >= EXCHANGE_SUM_BLOCK,
+               "the node knows the root of a block of zeros");
 
 /* ---- our own moments ---------------------------------------------------- */
 

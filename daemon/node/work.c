@@ -21,10 +21,9 @@
 
 #define TELLS        4 /* so often a word is said: others may apply it late */
 #define TELL_MS      1000
-#define SERVE_ROUNDS 8    /* in so many.. */
-#define SERVE_LEASES 4    /* ..a member has what so many audits ask for */
-#define MOMENT_BYTES 2    /* bf16 */
-#define BLOCK_MOST   4096 /* CODEC_BLOCK_MAX */
+#define SERVE_ROUNDS 8 /* in so many.. */
+#define SERVE_LEASES 4 /* ..a member has what so many audits ask for */
+#define MOMENT_BYTES 2 /* bf16 */
 
 static bool audits(const struct node *n)
 {
@@ -63,11 +62,12 @@ static bool find_lease(const struct node *n,
 /* The root over the blocks of so many zeros in bf16. */
 static void zeros_of(uint64_t elements, uint32_t block, struct hash32 *root)
 {
-    static const uint8_t zeros[MOMENT_BYTES * BLOCK_MOST];
+    static const uint8_t zeros[MOMENT_BYTES * WORK_BLOCK_MAX];
     uint64_t n;
     struct hash32 leaf, last;
 
-    if (elements == 0 || block == 0 || block > BLOCK_MOST) {
+    if (elements == 0 || block == 0 || block > WORK_BLOCK_MAX) {
+        *root = (struct hash32){{0}};
         return;
     }
     n = (elements + block - 1) / block;

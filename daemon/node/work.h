@@ -19,6 +19,9 @@ struct work_own {
     struct hash32 root;   /* ..as an offer */
 };
 
+/* Elements: no run has larger blocks (machine/work.c compares). */
+#define WORK_BLOCK_MAX 4096
+
 enum work_own_kind { WORK_BEGAN, WORK_ENDED, WORK_OWN_KINDS };
 
 struct work_said {

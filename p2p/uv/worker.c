@@ -33,8 +33,7 @@ static struct worker_job *queue_pop(struct worker_queue *q)
     return job;
 }
 
-/* The calling thread, unless it is so already. */
-static void be_nice(int nice)
+void worker_be_nice(int nice)
 {
     id_t self = (id_t)syscall(SYS_gettid);
 
@@ -48,7 +47,7 @@ static void worker_main(void *arg)
     struct worker_pool *pool = arg;
     struct worker_job *job;
 
-    be_nice(pool->nice);
+    worker_be_nice(pool->nice);
     uv_mutex_lock(&pool->mutex);
     for (;;) {
         while (pool->todo.head == NULL && !pool->closing) {

@@ -57,6 +57,9 @@ struct worker_pool {
     worker_close_cb close_cb;
 };
 
+/* The calling thread is at least so nice from now on; 0: it stays as it is. */
+void worker_be_nice(int nice);
+
 /* After 0, worker_close() is mandatory; on failure nothing is left running.
  * nice: of its threads at least; 0: as the process. */
 int worker_open(struct worker_pool *pool,
