@@ -205,6 +205,7 @@ struct job_repeat {
     struct out_span lease; /* ..and the struct lease that it read.. */
     uint32_t steps;        /* ..so many positions of */
     uint64_t moment_steps; /* of the maker's optimizer when the lease began */
+    bool leads; /* most of the result is its own (p2p/round/repeat.h) */
 };
 
 /* Of the same block: messages in wire form, who made the sum. */

@@ -91,10 +91,10 @@ struct manifest_inner {
 };
 
 struct manifest_sync {
-    char audit[8];       /* butterfly: "" or off; sums: members check slices */
-    double batch_eta;    /* trainers: of the norm test; 0: the paper's 0.8 */
-    uint32_t batch_most; /* trainers: sequences in one micro-batch */
-    char batch_test[12]; /* trainers: what asks for a larger batch */
+    char audit[8];         /* butterfly: "" or off; sums; work: sums and work */
+    double batch_eta;      /* trainers: of the norm test; 0: the paper's 0.8 */
+    uint32_t batch_most;   /* trainers: sequences in one micro-batch */
+    char batch_test[12];   /* trainers: what asks for a larger batch */
     double batch_vartheta; /* of the inner product test; 0: 0.01 */
     bool error_feedback;
     uint32_t fragments;

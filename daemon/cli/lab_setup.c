@@ -241,7 +241,7 @@ static int check_lies(const struct lab_setup *s, uint64_t peers)
                         "takes no round back",
                         s->a.command);
     }
-    if (text_is(s->manifest.sync.audit, "sums")) {
+    if (audit_has_sums(s->manifest.sync.audit)) {
         return cli_fail(TROUBLE_RUN_SETTINGS,
                         "%s: sync.audit is of real peers: in a laboratory no "
                         "owner of a slice lies; set sync.audit=off",

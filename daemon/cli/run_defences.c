@@ -103,8 +103,8 @@ static void fit_audit(struct manifest *m, const struct cli_list *set)
 {
     struct method method;
 
-    if (text_is(m->sync.audit, "sums") && !cli_is_set(set, "sync.topology")) {
-        defence_audit(&m->sync);
+    if (audit_has_sums(m->sync.audit) && !cli_is_set(set, "sync.topology")) {
+        defence_slices(&m->sync);
     }
     if (!m->invited && !cli_is_set(set, "sync.audit") &&
         defence_is_robust(&m->sync) &&
@@ -155,6 +155,15 @@ static void say_audit(const struct manifest *m, const struct cli_list *set)
     const struct defence_lack *lack;
     struct method method;
 
+    if (text_is(m->sync.audit, "work")) {
+        (void)fprintf(stderr,
+                      "members make some of each other's work again, 5 %% of "
+                      "their time, and put out whoever made its own up "
+                      "(sync.audit=work; new: machines of different kinds were "
+                      "tried with small models only); work that comes later "
+                      "than round.grace_ms after that of most is dropped\n");
+        return;
+    }
     if (m->invited || cli_is_set(set, "sync.audit") ||
         !defence_is_robust(&m->sync) ||
         method_from_manifest(&method, m, SCOPE_RUN, NULL) != 0) {

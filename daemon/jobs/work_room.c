@@ -261,9 +261,9 @@ static double cosine(const struct sums *s)
 }
 
 struct all_sums {
-    struct sums sent, own;      /* what was sent, beside the repeat */
-    struct sums wire, own_wire; /* what the wire leaves of the repeat */
-    struct sums steady;         /* a repeat with other products, its own part */
+    struct sums sent, own;          /* what was sent, beside the repeat */
+    struct sums wire, own_wire;     /* what the wire leaves of the repeat */
+    struct sums steady, own_steady; /* a repeat with other products */
 };
 
 static void add_block(struct all_sums *a,
@@ -280,7 +280,10 @@ static void add_block(struct all_sums *a,
         add(&a->wire, l, r);
         add(&a->own_wire, l - mean, r - mean);
         if (w->steady != NULL) {
-            add(&a->steady, (double)w->steady[b->offset + i] - mean, r - mean);
+            double other = (double)w->steady[b->offset + i];
+
+            add(&a->steady, other, r);
+            add(&a->own_steady, other - mean, r - mean);
         }
     }
 }
@@ -470,6 +473,16 @@ bool work_room_stretch(const struct work_room *r,
     return true;
 }
 
+/* Nearly nothing is left without the result: what is, is rounding. */
+static void take_back_result(struct all_sums *a, const struct work_repeat *w)
+{
+    if (w->leads || a->own.rr < REPEAT_APART * REPEAT_APART * a->sent.rr) {
+        a->own = a->sent;
+        a->own_wire = a->wire;
+        a->own_steady = a->steady;
+    }
+}
+
 int work_room_read(const struct work_room *r,
                    const struct work_repeat *w,
                    struct repeat_reading *out)
@@ -477,6 +490,7 @@ int work_room_read(const struct work_room *r,
     struct all_sums a = {0};
     int rv = sum_blocks(r, w, &a);
 
+    take_back_result(&a, w);
     *out = (struct repeat_reading){
         .cosine = cosine(&a.sent),
         .own = cosine(&a.own),
@@ -484,7 +498,7 @@ int work_room_read(const struct work_room *r,
         .best = cosine(&a.wire),
         .best_own = cosine(&a.own_wire),
         .has_steady = w->steady != NULL,
-        .steady = cosine(&a.steady),
+        .steady = cosine(&a.own_steady),
     };
     read_after(r, w, out);
     read_next(r, w, out);

@@ -120,6 +120,7 @@ struct work_repeat {
     const float *repeat;       /* its contribution, without residual */
     const float *moments;      /* (n) at its end */
     double eps;                /* of the optimizer */
+    bool leads;                /* the result is mostly the maker's */
     const float *steady; /* a second one, with other products, or NULL.. */
     const float *steady_u, *steady_v; /* ..and at its end; NULL: not read */
 };

@@ -144,6 +144,7 @@ static int read(struct trainer_repeat *r)
     }
     w.repeat = r->first;
     w.moments = r->first + r->ghost.n;
+    w.leads = r->command.job.repeat.leads;
     w.eps = r->opt.optimizer.eps;
     w.steady = second ? r->ghost.contribution : NULL;
     if (second && !with_own(r)) { /* on a processor: next_pass() */

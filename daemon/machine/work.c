@@ -194,6 +194,38 @@ hold_base(struct machine *m, uint32_t room, uint64_t round, uint64_t name)
     return 0;
 }
 
+/* The result of the round beside a block of what the maker sent. */
+static int take_mean(struct machine *m, struct work_room *room, uint32_t k)
+{
+    const struct work_block *b = &room->sent[k];
+    const struct segment s = {.buffer = BUFFER_REDUCED,
+                              .index = room->round,
+                              .offset = b->offset,
+                              .len = b->len};
+    uint8_t *bytes;
+    int rv;
+
+    if (!b->here || b->has_mean) {
+        return 0;
+    }
+    bytes = malloc(m->codec->bytes(m->terms.block));
+    rv = bytes == NULL ? LOCO_ENOMEM : machine_fill(m, &s, bytes);
+    rv = rv == 0 ? work_room_mean(room, k, m->codec, bytes) : rv;
+    free(bytes);
+    return rv;
+}
+
+/* Those that were not here yet when the blocks came. */
+static int take_means(struct machine *m, struct work_room *room)
+{
+    int rv = 0;
+
+    for (uint32_t k = 0; k < WORK_BLOCKS && rv == 0; k++) {
+        rv = take_mean(m, room, k);
+    }
+    return rv;
+}
+
 int machine_work_take(struct machine *m,
                       const struct segment *s,
                       const uint8_t *src)
@@ -215,31 +247,14 @@ int machine_work_take(struct machine *m,
     }
     rv = hold_base(m, k, work_round(s) - 1, s->name);
     rv = rv == 0 ? work_room_take(&w->rooms[k], &cut, s, src) : rv;
+    if (rv == 0 && s->buffer == BUFFER_OFFER) {
+        /* Now: in a case our turn may come when results of that round are kept
+         * no more. */
+        (void)take_mean(m, &w->rooms[k], s->lane);
+    }
     if (w->rooms[k].round == 0) {
         let_go(m, k); /* nothing of it came */
     }
-    return rv;
-}
-
-/* The result of the round beside each block of what the maker sent. */
-static int take_means(struct machine *m, struct work_room *room, uint64_t round)
-{
-    uint8_t *bytes = malloc(m->codec->bytes(m->terms.block));
-    int rv = bytes == NULL ? LOCO_ENOMEM : 0;
-
-    for (uint32_t k = 0; k < WORK_BLOCKS && rv == 0; k++) {
-        const struct work_block *b = &room->sent[k];
-        const struct segment s = {.buffer = BUFFER_REDUCED,
-                                  .index = round,
-                                  .offset = b->offset,
-                                  .len = b->len};
-
-        if (b->here) {
-            rv = machine_fill(m, &s, bytes);
-            rv = rv == 0 ? work_room_mean(room, k, m->codec, bytes) : rv;
-        }
-    }
-    free(bytes);
     return rv;
 }
 
@@ -278,7 +293,7 @@ int machine_repeat(struct machine *m,
     if (w->bases[k] == NULL) {
         return LOCO_ENOENT;
     }
-    rv = take_means(m, &w->rooms[k], what->round);
+    rv = take_means(m, &w->rooms[k]);
     if (rv != 0) {
         return rv;
     }

@@ -59,6 +59,17 @@ static bool find_lease(const struct node *n,
                          terms_most_steps(&n->terms));
 }
 
+/* Whether the result of the round is mostly that member's. */
+static bool leads(const struct plan_body *plan, const struct plan_member *p)
+{
+    double all = 0;
+
+    for (uint32_t k = 0; k < plan->n_members; k++) {
+        all += (double)plan->members[k].tokens;
+    }
+    return (double)p->tokens > REPEAT_SHARE * all;
+}
+
 /* The root over the blocks of so many zeros in bf16. */
 static void zeros_of(uint64_t elements, uint32_t block, struct hash32 *root)
 {
@@ -103,8 +114,12 @@ static void describe(const struct node *n, struct work_commit *c)
     for (uint32_t k = 0; k < p->n_members; k++) {
         uint32_t i = p->members[k].index;
 
-        if (i < c->what.n && find_lease(n, p, &p->members[k],
-                                        &c->what.member[i], &c->maker[i])) {
+        if (i >= c->what.n) {
+            continue;
+        }
+        c->maker[i].leads = leads(p, &p->members[k]);
+        if (find_lease(n, p, &p->members[k], &c->what.member[i],
+                       &c->maker[i])) {
             c->what.lease |= 1ULL << i;
         }
     }
@@ -371,11 +386,28 @@ void node_on_repeated(struct node *n, const struct local_event *e)
     }
 }
 
+static void log_word(struct node *n, const struct verdict_body *v, int place)
+{
+    static const char *const words[] = {[REPEAT_UNCLEAR] = "cannot tell",
+                                        [REPEAT_GOOD] = "good",
+                                        [REPEAT_BAD] = "bad"};
+    char name[ID_SHORT_MAX];
+
+    if (v->verdict <= REPEAT_BAD && words[v->verdict] != NULL) {
+        id_short(&v->accused, name);
+        out_log(n->out, LOG_DEBUG,
+                "round %llu: member %d says of the work of "
+                "%s: %s",
+                (unsigned long long)v->round, place, name, words[v->verdict]);
+    }
+}
+
 static void say_words(struct node *n)
 {
     struct work_word w;
 
     while (work_take_word(&n->work.core, &w)) {
+        log_word(n, &w.body, n->ballot.self_index);
         say(n, &w.body);
         if (w.end == REPEAT_CONVICTED) {
             convict(n, &w.body);
@@ -398,6 +430,7 @@ void node_on_verdict(struct node *n, int peer, const struct verdict *m)
         n->malformed++;
         return;
     }
+    log_word(n, &m->body, at);
     if (work_on_verdict(&n->work.core, &n->members.peers[peer].id, &m->body) ==
         REPEAT_CONVICTED) {
         convict(n, &m->body);

@@ -12,11 +12,8 @@
 #define GATE_BITS 0.5
 
 /* clang-format off */
-static const struct {
-    const char *title;
-    bool built;
-} defences[DEFENCE_COUNT] = {
-#define DEFENCE(name, title, built) [DEFENCE_##name] = {title, built},
+static const char *const titles[DEFENCE_COUNT] = {
+#define DEFENCE(name, title) [DEFENCE_##name] = title,
 #include "daemon/settings/defences.def"
 };
 
@@ -38,12 +35,7 @@ static double defence_gate_costs(const struct manifest *f)
 
 const char *defence_title(enum defence d)
 {
-    return defences[d].title;
-}
-
-bool defence_built(enum defence d)
-{
-    return defences[d].built;
+    return titles[d];
 }
 
 const struct defence_lack *
@@ -72,9 +64,14 @@ void defence_gate(struct manifest_sync *sync)
     sync->rollback = GATE_BITS;
 }
 
-void defence_audit(struct manifest_sync *sync)
+void defence_slices(struct manifest_sync *sync)
 {
     (void)snprintf(sync->topology, sizeof sync->topology, "butterfly");
+}
+
+void defence_audit(struct manifest_sync *sync)
+{
+    defence_slices(sync);
     (void)snprintf(sync->audit, sizeof sync->audit, "sums");
 }
 
@@ -93,5 +90,5 @@ bool defence_is_robust(const struct manifest_sync *sync)
 
 bool defence_is_audited(const struct manifest_sync *sync)
 {
-    return text_is(sync->topology, "butterfly") && text_is(sync->audit, "sums");
+    return text_is(sync->topology, "butterfly") && audit_has_sums(sync->audit);
 }

@@ -6,8 +6,7 @@
  * parts of an owner's sum again, and keep the proof if it lied); an *audit of
  * work* (members repeat the steps of another one); a *gate* (members measure
  * the model after a round, and take it back where it is worse:
- * daemon/node/judge.h). Rows of defences.def say which are built, and where one
- * cannot work.
+ * daemon/node/judge.h). Rows of defences.def say where one cannot work.
  *
  * What a robust mean promises holds from 3 members on: of two contributions
  * nobody can say which one is wrong. Pure; constant tables.
@@ -22,7 +21,7 @@
 
 /* clang-format off */
 enum defence {
-#define DEFENCE(name, title, built) DEFENCE_##name,
+#define DEFENCE(name, title) DEFENCE_##name,
 #include "daemon/settings/defences.def"
     DEFENCE_COUNT
 };
@@ -38,9 +37,6 @@ struct defence_lack {
 /* For people: "robust mean". */
 const char *defence_title(enum defence d);
 
-/* Whether this version has it. */
-bool defence_built(enum defence d);
-
 /* Why this run cannot have it; NULL: it can. m is f's method. Topology and
  * radius are not looked at: defence_robust() and defence_audit() set them. */
 const struct defence_lack *
@@ -53,6 +49,7 @@ const struct defence_lack *defence_lack_at(size_t i);
 void defence_robust(struct manifest_sync *sync);
 
 /* The settings of an audit of sums. */
+void defence_slices(struct manifest_sync *sync); /* owners of slices */
 void defence_audit(struct manifest_sync *sync);
 
 /* The setting of a gate. */

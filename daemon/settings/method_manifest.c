@@ -155,8 +155,7 @@ int rules_check(const struct method *m,
     return 0;
 }
 
-/* The one place where a run's wish for audits of work meets what they need. No
- * manifest of this version has that word (manifest_schema.c). */
+/* The one place where a run's wish for audits of work meets what they need. */
 static int
 check_work(const struct method *m, const struct manifest *f, char *errmsg)
 {

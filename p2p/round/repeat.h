@@ -11,7 +11,8 @@
  * Words
  *   reading  what an auditor measured of one contribution
  *   own      a cosine after the result of the round was taken from both: what
- *            is common to all texts is gone, what this text says stays
+ *            is common to all texts is gone, what this text says stays. Where
+ *            nearly nothing stays it is as without that (REPEAT_SHARE)
  *   case     an accusation: every member repeats that lease and says what it
  *            read
  *
@@ -99,6 +100,12 @@
 #define REPEAT_STRETCH 4.0
 /* Less of its own than this: rounding hides what the text says. */
 #define REPEAT_CLEAR 0.5
+/* Who has more than this part of a plan's tokens made most of its result: what
+ * is left without that is no word about its text. The figures above are of
+ * plans of three to six equal members. */
+#define REPEAT_SHARE 0.4
+/* Nor is what is left where it is a smaller part of a contribution. */
+#define REPEAT_APART 0.1
 /* Where training is wild, honest machines differ by more than this. */
 #define REPEAT_STEADY 0.98
 /* Is it wild with the maker's moments alone? With the auditor's own ones it is

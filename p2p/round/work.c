@@ -477,6 +477,7 @@ bool work_begin_repeat(struct work *w, uint64_t round, struct out *out)
         .lease = {at, sizeof(struct lease)},
         .steps = work_maker_of(t)->steps,
         .moment_steps = work_maker_of(t)->moment_steps,
+        .leads = work_maker_of(t)->leads,
     };
     t->phase = WORK_REPEATING;
     return true;

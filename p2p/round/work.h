@@ -89,6 +89,7 @@ struct work_maker {
     uint64_t moment_steps; /* of its optimizer when it began */
     uint32_t steps;        /* that it trained.. */
     struct lease lease;    /* ..of these positions */
+    bool leads;            /* it has more than REPEAT_SHARE of the tokens */
 };
 
 /* Where the moments of a member are, as of its last lease in a commit. */

@@ -67,4 +67,10 @@ static inline bool text_is(const char *text, const char *word)
     return strcmp(text, word) == 0;
 }
 
+/* sync.audit: whether sums are repeated; audits of work come with those. */
+static inline bool audit_has_sums(const char *audit)
+{
+    return text_is(audit, "sums") || text_is(audit, "work");
+}
+
 #endif

@@ -8,7 +8,8 @@ codec, the kernels of the model, threads, the compiler (--also), the line. Every
 drained and started again; one goes for good, or a newcomer comes.
 
 What must hold, looked at all the time: nobody holds a proof against an honest
-peer, and no sum of one was found wrong; no contribution of one was refused;
+peer, and no sum of one was found wrong, nor work of one bad (--audit work, in
+which the liar makes half of its steps); no contribution of one was refused;
 rounds go on; who is not disturbed takes part; a round has one hash; memory is
 bounded. Where a liar joins at the end (locod_liar), it alone is convicted.
 
@@ -16,6 +17,7 @@ The short form is in the suite. The long one runs by itself:
 
     python3 tests/e2e/audit_soak.py [--minutes 120] [--seed N] [--json FILE]
         [--wires fp16,int8,e3m0] [--liar-minutes 5] [--also BUILD]
+        [--audit sums|work]
 
 one run for each wire type, in equal parts of the time.
 """
@@ -32,7 +34,8 @@ import time
 from crowd import COUNTS, KINDS, Faults, Kind, Member, evidence_of, others
 from crowd import value
 from e2e_registry import test
-from swarm import BUILD, LOCO, SCALE, Failed, Swarm, check, run, wait_for
+from swarm import BUILD, LOCO, SCALE, Failed, Swarm, check, prose, run
+from swarm import wait_for
 
 LIAR = os.path.join(BUILD, "tests", "locod_liar")
 SECONDS = int(os.environ.get("LOCO_SOAK_S", "60")) // 5  # of the short form
@@ -46,6 +49,7 @@ SETTLED_S = 180
 # a liar alters one block of its slice, which is found sooner among few.
 MODEL = {"model.dim": 64, "model.ffn": 128}
 PERIOD, BATCH = 5, 1
+WORK_PERIOD = 100  # what is asked for comes within a round
 WRONG = re.compile(r"round \d+: (\S+) summed elements .* wrongly")
 REJECTED = re.compile(r"round \d+: the (?:contribution|sum) of ([^ ,]+)"
                       r"(?:, our own,)? is not .*; the round begins again")
@@ -58,8 +62,10 @@ def ended_cpu_s():
 
 
 class Soak:
-    def __init__(self, swarm, n, kinds):
+    def __init__(self, swarm, n, kinds, audit):
         self.swarm, self.n, self.kinds = swarm, n, kinds
+        self.lie = {"LOCO_WORK": "half"} if audit == "work" else {
+            "LOCO_LIES": "1"}
         self.honest, self.liar = [], None
         self.hash_of, self.newest = {}, 0
         self.began = self.newest_at = time.monotonic()
@@ -118,8 +124,9 @@ class Soak:
 
     def note(self, m, status, now):
         number, own = status["round"], status["params_hash"]
-        check(value(status, "audits.wrong") == 0 or self.liar,
-              f"{m.peer.name} found a wrong sum: {status['audits']}")
+        check(value(status, "audits.wrong") + value(status, "audits.bad") == 0
+              or self.liar, f"{m.peer.name} found somebody wrong: "
+              f"{status['audits']}")
         if own and number and not status["fork"]:
             known = self.hash_of.setdefault(number, own)
             check(known == own, f"round {number} is {own[:16]} on "
@@ -179,7 +186,7 @@ class Soak:
 
     def add_liar(self):
         self.liar = Member(self.swarm.peer(),
-                           Kind("liar", LIAR, {"LOCO_LIES": "1"}, ()))
+                           Kind("liar", LIAR, self.lie, ()))
         self.liar.start("--join", self.uri(), "--cpu-percent", "10")
         self.liar_came = time.monotonic()
 
@@ -195,7 +202,9 @@ class Soak:
         return out
 
     def check_evidence(self):
-        """Whoever reads it finds the same."""
+        """Whoever reads it finds the same. Of work there is none."""
+        if "LOCO_WORK" in self.lie:
+            return 0
         paths = [p for m in self.honest for p in evidence_of(m.peer)]
         check(paths, "there is no evidence")
         for path in paths:
@@ -232,9 +241,9 @@ class Soak:
             "own_cpu_s": round(time.process_time())}
 
 
-def settings_of(wire, model):
-    return {"sync.robust": None, "sync.audit": None, "sync.wire": wire,
-            "sync.rollback": 0.5, "inner.batch": BATCH,
+def settings_of(wire, model, audit):
+    return {"sync.robust": "centred", "sync.norm_clip": 1, "sync.audit": audit,
+            "sync.wire": wire, "sync.rollback": 0.5, "inner.batch": BATCH,
             "inner.micro_batch": BATCH, "inner.steps": 10**8, **model}
 
 
@@ -243,11 +252,13 @@ def settings_of(wire, model):
 Plan = collections.namedtuple("Plan", "honest_s liar_s every_s frozen_s tell_s")
 
 
-def one_run(wire, model, n, kinds, seed, plan):
+def one_run(wire, model, n, kinds, seed, plan, audit="sums"):
     """The figures of one run."""
-    with Swarm(peers=n, rounds=10**6, period=PERIOD, min_peers=n // 2 + 1,
-               settings=settings_of(wire, model)) as s:
-        soak = Soak(s, n, kinds)
+    with Swarm(peers=n, rounds=10**6, min_peers=n // 2 + 1,
+               period=WORK_PERIOD if audit == "work" else PERIOD,
+               text=prose(2_000_000) if audit == "work" else None,
+               settings=settings_of(wire, model, audit)) as s:
+        soak = Soak(s, n, kinds, audit)
         soak.found()
         faults = Faults(soak, seed, plan.every_s, plan.frozen_s)
         try:
@@ -306,6 +317,8 @@ def last_look(soak, faults):
     soak.check_honour()
     found = soak.figures(faults)
     check(found["sums"] > 0, f"nobody repeated a sum: {found}")
+    check("LOCO_WORK" not in soak.lie or found["leases"] > 0,
+          f"nobody made work again: {found}")
     if soak.liar:
         found.update(liar_out_s=soak.out_s, evidence=soak.check_evidence())
     return found
@@ -326,6 +339,7 @@ def main(arguments):
     ask.add_argument("--wires", default="fp16,int8,e3m0")
     ask.add_argument("--liar-minutes", type=float, default=5)
     ask.add_argument("--also", action="append", default=[], metavar="BUILD")
+    ask.add_argument("--audit", choices=("sums", "work"), default="sums")
     ask.add_argument("--json", metavar="FILE")
     ask = ask.parse_args(arguments)
     wires = ask.wires.split(",")
@@ -338,7 +352,7 @@ def main(arguments):
     for i, wire in enumerate(wires):
         try:
             found[wire] = one_run(wire, MODEL, ask.peers, kinds, ask.seed + i,
-                                  plan)
+                                  plan, ask.audit)
         except Failed as why:  # the other wire types have their turn all the same
             found[wire], code = {"failed": str(why)}, 1
         print(wire, json.dumps(found[wire]), flush=True)

@@ -1,14 +1,17 @@
-"""audit_tests.py - the owner of a slice whose sums are wrong, in real daemons.
+"""audit_tests.py - members that sum wrong, or whose work is made up, in real
+daemons.
 
-The liar is locod with another lanes_sum() (liar.c).
+The liar is locod with functions that lie (liar.c). It also looks at work more
+often than one round in twenty, where it is asked to.
 """
 import glob
 import json
 import os
 import signal
 
+from crowd import REFERENCE
 from e2e_registry import test
-from swarm import BUILD, LOCO, Swarm, check, run, wait_for
+from swarm import BUILD, LOCO, Swarm, check, prose, run, wait_for
 
 LIAR = os.path.join(BUILD, "tests", "locod_liar")
 AUDITED = {"sync.robust": None, "sync.audit": None}  # as `run create` chooses
@@ -136,3 +139,70 @@ def right_sums():
             check(a["sums"] > 0 and a["wrong"] == 0 and a["convicts"] == 0,
                   f"{peer.name}: {a}")
             check(not evidence_of(peer), f"{peer.name} has evidence")
+
+
+# ---- work -----------------------------------------------------------------
+
+def worked_on(**settings):
+    """Steps of about a second: what is asked for comes within a round."""
+    return Swarm(peers=4, rounds=100000, period=150, text=prose(2_000_000),
+                 settings={**AUDITED, "sync.robust": "centred",
+                           "sync.norm_clip": 1, "sync.audit": "work",
+                           **settings})
+
+
+def start_all(s, kinds=({},) * 4):
+    """Members that look at others' work in every third round or so."""
+    for i, env in enumerate(kinds):
+        s.peer().start(*(("--join", s.uri()) if i else ("--run", s.yaml)),
+                       program=LIAR, env={"LOCO_EVERY": "3", **env}).wait_up()
+    s.wait_training()
+
+
+def made_up(kind):
+    """A member begins to make its work up, as liar.c says, and is out."""
+    with worked_on() as s:
+        start_all(s)
+        s.peers[0].wait_round(3)
+        liar, honest = s.peers[3], s.peers[:3]
+        liar.kill()
+        s.peers[0].wait_status(lambda t: t["peers_in_round"] == 3, "it is gone")
+        liar.start("--join", s.uri(), program=LIAR,
+                   env={"LOCO_EVERY": "3", "LOCO_WORK": kind}).wait_up()
+        for peer in honest:
+            peer.wait_status(lambda t: t["audits"]["convicts"] == 1,
+                             "it convicts the liar", 150)
+            wait_for(lambda p=peer: in_view(p, liar) == (False, True),
+                     f"{peer.name}: the liar is out")
+            for other in honest:
+                check(other is peer or in_view(peer, other) == (True, False),
+                      f"{peer.name} about {other.name}")
+        went = max(p.status()["round"] for p in honest)
+        hashes = {p.wait_round(went + 3)["params_hash"] for p in honest}
+        check(all(hashes), f"hashes: {hashes}")
+        liar.signal(signal.SIGTERM)
+
+
+@test("a member that trains on other text than that of its lease is convicted "
+      "by all others, who make its work again", 300)
+def other_text():
+    made_up("text")
+
+
+@test("a member that makes half of its steps is convicted by all others, who "
+      "make its work again", 300)
+def half_the_steps():
+    made_up("half")
+
+
+@test("members on kernels of several kinds make work of each other again, also "
+      "that of the only one in a round, and find none bad", 300)
+def honest_work():
+    with worked_on(**{"sync.wire": "e3m0", "sync.period": 60}) as s:
+        start_all(s, ({}, REFERENCE, {}, {"LOCO_EVERY": "1"}))
+        for peer in s.peers:
+            peer.wait_status(lambda t: t["audits"]["leases"] >= 3,
+                             "it made three leases again", 150)
+        for peer in s.peers:
+            a = audits(peer)
+            check(a["bad"] == 0 and a["convicts"] == 0, f"{peer.name}: {a}")

@@ -21,7 +21,9 @@ PORTABLE = os.path.join(BUILD, "tests", "locod_portable")
 REFERENCE = {"LOCO_REFERENCE_KERNELS": "1"}
 # What a status counts from the start of its process.
 COUNTS = {"sums": "audits.sums", "wrong": "audits.wrong",
-          "unanswered": "audits.unanswered", "aborted": "rounds_aborted",
+          "unanswered": "audits.unanswered", "leases": "audits.leases",
+          "bad": "audits.bad", "unclear": "audits.unclear",
+          "unserved": "audits.unserved", "aborted": "rounds_aborted",
           "rollbacks": "rollbacks", "bytes_sent": "bytes_sent",
           "malformed": "refused.messages", "segments": "refused.segments",
           "sources_dropped": "sources_dropped"}

@@ -103,6 +103,18 @@ def text_of(n_bytes, seed=1):
     return "".join(lines)
 
 
+def prose(n_bytes):
+    """Text that stays new for a small model: many words, some of them often. A
+    model that knows all of a text learns nothing but noise from it, and of
+    that nobody can say whose it is."""
+    rng = random.Random(1)
+    words = ["".join(rng.choice("aeioulnrstdmkp") for _ in range(
+        rng.randint(2, 9))) for _ in range(4000)]
+    share = [1 / (i + 1) for i in range(len(words))]
+    return "".join(" ".join(rng.choices(words, share, k=10)) + ".\n"
+                   for _ in range(n_bytes // 60))
+
+
 class Peer:
     def __init__(self, swarm, name):
         self.swarm = swarm

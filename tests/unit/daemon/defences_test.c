@@ -25,10 +25,9 @@ static const char head[] =
     "# Defences against members that lie\n"
     "\n"
     "Made of `daemon/settings/defences.def` by\n"
-    "`build/tests/test_daemon_defences --print > daemon/DEFENCES.md`. "
-    "*not built*: no\n"
-    "run of this version has it. *no*: it cannot work there; the reasons are "
-    "below.\n"
+    "`build/tests/test_daemon_defences --print > daemon/DEFENCES.md`. *no*: it "
+    "cannot work\n"
+    "there; the reasons are below.\n"
     "\n"
     "`loco run create` gives an open run (anybody may join) a robust mean: it "
     "sets\n"
@@ -91,6 +90,29 @@ static const char head[] =
     "at most two\n"
     "hashes a level of the tree over its blocks.\n"
     "\n"
+    "An *audit of work* is in a run that asks for it (`--set "
+    "sync.audit=work`, which has\n"
+    "audits of sums, too). Each member makes the work of another one again, "
+    "one round in\n"
+    "20, which is 5 % of its time: from the same state, text and inner "
+    "moments. Where that\n"
+    "is not what the other contributed it says so, all others look, and of "
+    "whom more than\n"
+    "half read bad work is out for good. So who makes work up is found after "
+    "some 20 rounds\n"
+    "of it in the mean. It needs 3 full members. It is new, and no run has it "
+    "by itself:\n"
+    "machines of different kinds were measured for small models only "
+    "(`p2p/round/STRANGERS.md`,\n"
+    "section 5, which has what it does not see, too). Moments are kept for "
+    "others, so it takes\n"
+    "memory (`loco join` and `loco doctor` count it). Work that comes later "
+    "than\n"
+    "`round.grace_ms` after that of most is dropped and not kept for the next "
+    "round: so the\n"
+    "grace has to be longer than what the slowest machine needs beyond the "
+    "others.\n"
+    "\n"
     "A butterfly sends as many bytes as a ring, but between every two members. "
     "Where two\n"
     "cannot connect (both behind routers that map no port) a third one passes "
@@ -143,9 +165,7 @@ static void make_presets(void)
         put(preset_at(i)->name);
         put("` |");
         for (unsigned d = 0; d < DEFENCE_COUNT; d++) {
-            cell(defence_lack((enum defence)d, &m, &f) != NULL ? "no"
-                 : defence_built((enum defence)d)              ? "yes"
-                                                               : "not built");
+            cell(defence_lack((enum defence)d, &m, &f) != NULL ? "no" : "yes");
         }
         put("\n");
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "proto/base/rng.h"
 #include "proto/hash.h"
 #include "tests/unit/daemon/announced.h"
 
@@ -158,9 +159,93 @@ static void a_room_of_long_ago_is_free_again(void **state)
     }
 }
 
+/* ---- readings ----------------------------------------------------------- */
+
+/* A contribution of one block that is `sent`, in a round with that result, read
+ * beside a repeat. */
+static struct repeat_reading reading_of(const float *sent,
+                                        const float *mean,
+                                        const float *repeat,
+                                        bool leads)
+{
+    const struct codec *codec = codec_find("fp16");
+    const struct offer_cut cut = {codec, BLOCK, N};
+    const struct work_repeat w = {
+        .codec = codec, .repeat = repeat, .steady = repeat, .leads = leads};
+    struct segment s = {.buffer = BUFFER_OFFER,
+                        .op = SEGMENT_LANE,
+                        .index = ROUND,
+                        .name = 5,
+                        .len = BLOCK,
+                        .proven = true,
+                        .maker = maker};
+    uint8_t bytes[2 * N + 32 * BLOCKS_PROOF_MAX];
+    struct work_room r = {0};
+    struct repeat_reading reading;
+    struct offer o;
+
+    assert_int_equal(offer_make(&o, &cut, sent), 0);
+    blocks_offer(&maker, ROUND, offer_root(&o), &s.offer);
+    assert_int_equal(offer_fill(&o, &cut, &s, bytes), 0);
+    assert_int_equal(work_room_take(&r, &cut, &s, bytes), 0);
+    assert_int_equal(codec->encode(bytes, mean, BLOCK, 1), 0);
+    assert_int_equal(work_room_mean(&r, 0, codec, bytes), 0);
+    assert_int_equal(work_room_read(&r, &w, &reading), 0);
+    offer_free(&o);
+    work_room_free(&r);
+    return reading;
+}
+
+static float sent[N], other[N], repeat[N], mean[N];
+
+/* Honest work, made again with moments that were rounded; another member's. */
+static void lay_work(void)
+{
+    uint64_t rng = 1;
+
+    for (uint32_t i = 0; i < N; i++) {
+        sent[i] = (float)rng_below(&rng, 1000) / 1000 - 0.5F;
+        other[i] = (float)rng_below(&rng, 1000) / 1000 - 0.5F;
+        repeat[i] = sent[i] + ((float)rng_below(&rng, 1000) / 1000 - 0.5F) / 50;
+        mean[i] = (sent[i] + other[i]) / 2;
+    }
+}
+
+/* Its result is its own contribution: nothing is left but what rounding took,
+ * and two repeats agree on that. */
+static void the_only_one_in_a_round_is_read_as_it_is(void **state)
+{
+    struct repeat_reading r;
+
+    (void)state;
+    lay_work();
+    r = reading_of(sent, sent, repeat, true);
+    assert_true(r.own > 0.99 && r.best_own > 0.99);
+    assert_int_equal(repeat_judge(&r), REPEAT_GOOD);
+    r = reading_of(sent, sent, repeat, false); /* by its length alone */
+    assert_int_equal(repeat_judge(&r), REPEAT_GOOD);
+    r = reading_of(other, other, repeat, true); /* and a lie is one */
+    assert_int_equal(repeat_judge(&r), REPEAT_BAD);
+}
+
+static void beside_others_what_is_its_own_is_read(void **state)
+{
+    struct repeat_reading r;
+
+    (void)state;
+    lay_work();
+    r = reading_of(sent, mean, repeat, false);
+    assert_int_equal(repeat_judge(&r), REPEAT_GOOD);
+    r = reading_of(mean, mean, repeat, false); /* what all have in common */
+    assert_true(r.cosine > 0.5 && r.own < 0.1);
+    assert_int_equal(repeat_judge(&r), REPEAT_BAD);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_only_one_in_a_round_is_read_as_it_is),
+        cmocka_unit_test(beside_others_what_is_its_own_is_read),
         cmocka_unit_test(pieces_of_two_branches_are_not_mixed),
         cmocka_unit_test(own_moments_of_nothing_convict_nobody),
         cmocka_unit_test(each_lease_has_a_room_of_its_own),
