@@ -195,10 +195,13 @@ def half_the_steps():
     made_up("half")
 
 
-@test("members on kernels of several kinds make work of each other again, also "
-      "that of the only one in a round, and find none bad", 300)
+@test("members on kernels of two kinds make work of each other again and find "
+      "none of it bad", 300)
 def honest_work():
-    with worked_on(**{"sync.wire": "e3m0", "sync.period": 60}) as s:
+    # All wait for plain loops, which take several times as long: work that is
+    # late is dropped, and who is in no plan looks at nobody.
+    with worked_on(**{"sync.wire": "e3m0", "sync.period": 40,
+                      "round.grace_ms": 30000}) as s:
         start_all(s, ({}, REFERENCE, {}, {"LOCO_EVERY": "1"}))
         for peer in s.peers:
             peer.wait_status(lambda t: t["audits"]["leases"] >= 3,
