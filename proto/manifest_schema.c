@@ -127,8 +127,8 @@ DOC_PART(manifest_stop,
 DOC_PART(manifest_sync,
     DOC_OPTIONAL_STR(struct manifest_sync, audit, audits,
                      "butterfly: members compute parts of the sums of others "
-                     "again (sums), and make some of their work again, too "
-                     "(work); off: they do not"),
+                     "again (sums), and make some of their work again as "
+                     "well (work: both); off: they do not"),
     DOC_OPTIONAL_F64(struct manifest_sync, batch_eta, 0, 1000,
                      "trainers, test norm: most noise of a batch, in lengths of "
                      "its gradient; 0: 0.8"),

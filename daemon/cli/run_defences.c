@@ -97,15 +97,19 @@ static void fit_gate(struct manifest *m, const struct cli_list *set)
     }
 }
 
-/* An audit needs owners of slices, whom a robust mean brings. That of the
- * author in any run, where it asks for one alone, is completed. */
+/* An audit that the author asks for needs owners of slices, in any run. */
+static void fit_slices(struct manifest *m, const struct cli_list *set)
+{
+    if (audit_has_sums(m->sync.audit) && !cli_is_set(set, "sync.topology")) {
+        defence_slices(&m->sync);
+    }
+}
+
+/* Else a robust mean brings them. */
 static void fit_audit(struct manifest *m, const struct cli_list *set)
 {
     struct method method;
 
-    if (audit_has_sums(m->sync.audit) && !cli_is_set(set, "sync.topology")) {
-        defence_slices(&m->sync);
-    }
     if (!m->invited && !cli_is_set(set, "sync.audit") &&
         defence_is_robust(&m->sync) &&
         method_from_manifest(&method, m, SCOPE_RUN, NULL) == 0 &&
@@ -116,6 +120,7 @@ static void fit_audit(struct manifest *m, const struct cli_list *set)
 
 void run_defences_fit(struct manifest *m, const struct cli_list *set)
 {
+    fit_slices(m, set);
     fit_mean(m, set);
     fit_audit(m, set);
     fit_gate(m, set);
@@ -161,7 +166,11 @@ static void say_audit(const struct manifest *m, const struct cli_list *set)
                       "their time, and put out whoever made its own up "
                       "(sync.audit=work; new: machines of different kinds were "
                       "tried with small models only); work that comes later "
-                      "than round.grace_ms after that of most is dropped\n");
+                      "than round.grace_ms after that of most is dropped%s\n",
+                      defence_is_robust(&m->sync)
+                          ? ""
+                          : "; without a robust mean (sync.robust=centred) one "
+                            "huge contribution hides what others made up");
         return;
     }
     if (m->invited || cli_is_set(set, "sync.audit") ||

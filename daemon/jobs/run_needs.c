@@ -4,6 +4,7 @@
 #include "daemon/jobs/kept.h"
 #include "daemon/jobs/offers.h"
 #include "daemon/jobs/wire_slots.h"
+#include "daemon/jobs/work_room.h"
 #include "daemon/settings/method_manifest.h"
 #include "daemon/settings/run_model.h"
 #include "p2p/exchange/exchange.h"
@@ -127,10 +128,16 @@ uint64_t run_memory(const struct run_vector *v,
 uint64_t
 run_disk(const struct run_vector *v, uint64_t n, uint64_t wire, unsigned keep)
 {
+    const uint64_t round = v->codec->bytes(wire);
+    const uint64_t work = v->audits_work ? WORK_RESULTS * round : 0;
+    const uint64_t states = 2 * state_bytes(&v->method, n);
+
     /* One is written before the oldest is deleted; a state that comes in; at
-     * most twice one for reduced bytes, and the round being written. */
+     * most twice one for reduced bytes, or as much as audits of work read, and
+     * the round being written. */
     return (keep + 1ULL) * checkpoint_bytes(&v->method, n) +
-           3 * state_bytes(&v->method, n) + v->codec->bytes(wire) + SMALL_BYTES;
+           state_bytes(&v->method, n) + (work > states ? work : states) +
+           round + SMALL_BYTES;
 }
 
 int run_inner_read(struct replica_options *r,

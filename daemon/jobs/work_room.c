@@ -452,9 +452,12 @@ bool work_room_stretch(const struct work_room *r,
     const double v = length_of(r->moments + MOMENT_BYTES * n, n);
     double own_u, own_v;
 
-    if (steps == 0 || u == 0) {
+    if (steps == 0 || (u == 0 && v == 0)) {
         *worst = u == 0 && v == 0 ? 1 : INFINITY;
         return true;
+    }
+    if (u == 0) {
+        return false; /* after ADOPT's first step there is v alone */
     }
     if (own->moments == NULL || own->steps == 0) {
         return false;

@@ -27,6 +27,10 @@
  * work is honest (STRANGERS.md, section 5). */
 #define WORK_BLOCKS WORK_DRAWS
 
+/* Rounds, at least, whose results are kept for that: of more nobody serves the
+ * work. */
+#define WORK_RESULTS (WORK_COMMITS + 2)
+
 struct work_block {
     bool here, has_mean;
     uint64_t offset; /* of its first element */

@@ -147,6 +147,12 @@ static int read_trainer(struct machine *m, struct machine_job *j)
                     "a stage of a model is trained by locod alone: set "
                     "trainer to auto");
     }
+    if (m->replica.shared && m->vector.audits_work) {
+        return fail(j, LOCO_EINVAL,
+                    "members of this run make each other's work again "
+                    "(sync.audit=work), and only that of locod's own trainer "
+                    "can be: set trainer to auto");
+    }
     if (m->replica.shared &&
         (m->replica.method.gradients || m->replica.method.trainers > 0 ||
          m->replica.method.period_u > 0 || m->replica.method.period_v > 0)) {

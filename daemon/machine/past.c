@@ -180,6 +180,8 @@ static uint64_t rounds_kept(const struct machine *m)
     uint64_t bytes = m->codec->bytes(m->n_wire);
     uint64_t n = bytes > 0 ? 2 * m->terms.state_bytes / bytes : 0;
 
+    /* An audit of work reads one beside each block that comes. */
+    n = m->terms.audits_work && n < WORK_RESULTS ? WORK_RESULTS : n;
     return n < ROUNDS_MAX ? n : ROUNDS_MAX;
 }
 

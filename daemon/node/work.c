@@ -230,7 +230,7 @@ static bool may_have(struct node *n, int peer, uint64_t bytes)
     uint32_t place = 0;
     uint32_t every =
         n->opt.audit_every == 0 ? REPEAT_EVERY : n->opt.audit_every;
-    uint64_t most = REPEAT_EVERY / every * SERVE_LEASES *
+    uint64_t most = (REPEAT_EVERY + every - 1) / every * SERVE_LEASES *
                     work_lease_bytes(n->terms.n_params, n->terms.block);
 
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {

@@ -41,14 +41,15 @@ static bool is_far(const struct repeat_reading *r)
 
 enum repeat_verdict repeat_judge(const struct repeat_reading *r)
 {
-    if (r->has_stretch && !(r->stretch <= REPEAT_STRETCH)) {
-        return REPEAT_BAD;
-    }
     if (!is_finite(r) || r->best < REPEAT_CLEAR || r->best_own < REPEAT_CLEAR) {
         return REPEAT_UNCLEAR;
     }
     if (is_good(r)) {
-        return REPEAT_GOOD;
+        /* Whose text is of another kind than ours has moments of other lengths,
+         * so that this is no proof; but it is no good work either. */
+        return r->has_stretch && !(r->stretch <= REPEAT_STRETCH)
+                   ? REPEAT_UNCLEAR
+                   : REPEAT_GOOD;
     }
     if (!r->has_steady) {
         return REPEAT_AGAIN;

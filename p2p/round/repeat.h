@@ -95,7 +95,8 @@
 #define REPEAT_NEXT       0.08
 #define REPEAT_NEXT_AGREE 4.0
 /* The same of the maker's moments beside the auditor's own. Whoever invents
- * long ones steers each repeat, and whoever invents short ones makes it wild.
+ * long ones steers each repeat, and whoever invents short ones makes it wild;
+ * but text of several kinds does it, too (up to 37), so nothing is said then.
  */
 #define REPEAT_STRETCH 4.0
 /* Less of its own than this: rounding hides what the text says. */
@@ -104,8 +105,9 @@
  * is left without that is no word about its text. The figures above are of
  * plans of three to six equal members. */
 #define REPEAT_SHARE 0.4
-/* Nor is what is left where it is a smaller part of a contribution. */
-#define REPEAT_APART 0.1
+/* Nor is what is left where it is a smaller part of a contribution: moments
+ * that were rounded to bf16 move a repeat by up to a third of that. */
+#define REPEAT_APART 0.02
 /* Where training is wild, honest machines differ by more than this. */
 #define REPEAT_STEADY 0.98
 /* Is it wild with the maker's moments alone? With the auditor's own ones it is

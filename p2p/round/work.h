@@ -20,7 +20,8 @@
  * missed a commit is undone by its maker, moments and all, so that this is no
  * exception. A lease may also begin where the one before began (a member that
  * slept does not know that its last work was taken), or anew, with moments of
- * no step. And moments must be plausible beside the auditor's own (`stretch`).
+ * no step. Of moments that are implausible beside the auditor's own (`stretch`)
+ * no work is good.
  *
  * *Silence.* Who works of no lease that can be made again is named in READY
  * (silence.h), whatever text it says that it has: who can read nothing of its

@@ -1,8 +1,10 @@
 /* work_fetch.c - see work_internal.h.
  *
- * Pieces of a lease that is to be made again are numbered: the moments in parts
- * of at most PART elements, then WORK_DRAWS blocks of the contribution, then as
- * many of the moments after it, where there are such ones. What was refused is
+ * Pieces of a lease that is to be made again are numbered: WORK_DRAWS blocks of
+ * the contribution (first, as they are read beside the result of the round, and
+ * the moments of a large model may take longer than that is kept), then the
+ * moments in parts of at most PART elements, then as many blocks of the moments
+ * after it. What was refused is
  * asked for again from the first piece on that is not here: a maker serves each
  * piece about once.
  */
@@ -207,16 +209,16 @@ piece(const struct work *w, const struct work_task *t, uint32_t i)
     };
     uint64_t end = n_moments(t), most = part_of(block);
 
-    if (i < n_parts(t)) {
-        s.offset = (uint64_t)i * most;
-    } else if (i < n_parts(t) + WORK_DRAWS) {
+    if (i < WORK_DRAWS) {
         s.buffer = BUFFER_OFFER;
         s.op = SEGMENT_LANE;
-        s.lane = (uint8_t)(i - n_parts(t));
+        s.lane = (uint8_t)i;
         s.offset = t->sent_at[s.lane];
         s.offer = m->offer;
         end = t->about.elements;
         most = block;
+    } else if (i < n_parts(t) + WORK_DRAWS) {
+        s.offset = (uint64_t)(i - WORK_DRAWS) * most;
     } else {
         s.op = SEGMENT_LANE;
         s.lane = (uint8_t)(i - n_parts(t) - WORK_DRAWS);

@@ -242,7 +242,7 @@ class Soak:
 
 
 def settings_of(wire, model, audit):
-    return {"sync.robust": "centred", "sync.norm_clip": 1, "sync.audit": audit,
+    return {"sync.robust": None, "sync.audit": audit,
             "sync.wire": wire, "sync.rollback": 0.5, "inner.batch": BATCH,
             "inner.micro_batch": BATCH, "inner.steps": 10**8, **model}
 

@@ -146,16 +146,14 @@ def right_sums():
 def worked_on(**settings):
     """Steps of about a second: what is asked for comes within a round."""
     return Swarm(peers=4, rounds=100000, period=150, text=prose(2_000_000),
-                 settings={**AUDITED, "sync.robust": "centred",
-                           "sync.norm_clip": 1, "sync.audit": "work",
-                           **settings})
+                 settings={**AUDITED, "sync.audit": "work", **settings})
 
 
 def start_all(s, kinds=({},) * 4):
     """Members that look at others' work in every third round or so."""
     for i, env in enumerate(kinds):
         s.peer().start(*(("--join", s.uri()) if i else ("--run", s.yaml)),
-                       program=LIAR, env={"LOCO_EVERY": "3", **env}).wait_up()
+                       "--log", "debug", program=LIAR, env={"LOCO_EVERY": "3", **env}).wait_up()
     s.wait_training()
 
 
@@ -208,4 +206,16 @@ def honest_work():
                              "it made three leases again", 150)
         for peer in s.peers:
             a = audits(peer)
-            check(a["bad"] == 0 and a["convicts"] == 0, f"{peer.name}: {a}")
+            check(a["bad"] == 0 and a["convicts"] == 0, "\n".join(
+                [f"{peer.name}: {a}"] + [x for x in peer.log(True).splitlines()
+                                         if " again: " in x or "work" in x]))
+
+
+@test("a run whose members make each other's work again takes no training loop "
+      "of another process, and says so")
+def no_other_loop():
+    with worked_on() as s:
+        peer = s.peer().start("--run", s.yaml, "--trainer", "socket")
+        check(peer.process.wait(60) != 0, "it refuses the run")
+        check("only that of locod's own trainer can be: set trainer to auto"
+              in peer.log(), peer.log())

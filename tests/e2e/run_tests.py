@@ -115,6 +115,9 @@ def audit_by_default():
                 ("opendiloco", ["invited=true"], "", None),
                 ("opendiloco", ["invited=true", "sync.audit=sums"], "sums",
                  None),
+                ("opendiloco", ["sync.audit=work"], "work", None),
+                ("opendiloco", ["invited=true", "sync.audit=work"], "work",
+                 None),
                 ("eager", [], "", warned),
                 ("streaming", ["sync.fragments=2"], "", warned),
                 ("eager", ["sync.audit=off"], "off", None),
@@ -123,8 +126,10 @@ def audit_by_default():
             got = json.loads(run(LOCO, "run", "show", path, "--json").stdout)
             got = got["sync"]
             check(got.get("audit", "") == want, f"{sync} {sets}: {got}")
-            check(want != "sums" or got["topology"] == "butterfly",
-                  f"{sync} {sets}: {got}")
+            check(want not in ("sums", "work") or
+                  got["topology"] == "butterfly", f"{sync} {sets}: {got}")
+            check(want != "work" or (got["robust"] == "centred") ==
+                  ("invited=true" not in sets), f"{sync} {sets}: {got}")
             for w in (turned_off, warned):
                 check((w in said) == (w == word), f"{sync} {sets}: {said}")
             check(word != warned or "with an audit of sums: --sync opendiloco"

@@ -200,8 +200,7 @@ a_manifest_of_another_run_says_nothing_of_this_ones_need(void **state)
     assert_true(run_needs(&wrong, &host).memory_bytes < 1ULL << 40);
 }
 
-/* No run can ask for audits of work yet, so this is counted by hand: bytes a
- * parameter, beside the second replica. */
+/* Counted by hand: bytes a parameter, beside the second replica. */
 static void an_audit_of_work_takes_a_second_replica_and_more(void **state)
 {
     const uint64_t bases = 4 * 4, contributions = 3 * 2, own = 6 * 4;

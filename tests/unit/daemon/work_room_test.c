@@ -113,6 +113,8 @@ static void own_moments_of_nothing_convict_nobody(void **state)
     assert_true(fabs(stretch_beside(own) - 1) < 1e-6);
     moments[0] = 1000;
     assert_true(stretch_beside(own) > REPEAT_STRETCH); /* they are long */
+    memset(moments, 0, N * sizeof moments[0]); /* ADOPT, after its first step */
+    assert_true(stretch_beside(own) == -1);
 }
 
 static void each_lease_has_a_room_of_its_own(void **state)
@@ -206,7 +208,8 @@ static void lay_work(void)
     for (uint32_t i = 0; i < N; i++) {
         sent[i] = (float)rng_below(&rng, 1000) / 1000 - 0.5F;
         other[i] = (float)rng_below(&rng, 1000) / 1000 - 0.5F;
-        repeat[i] = sent[i] + ((float)rng_below(&rng, 1000) / 1000 - 0.5F) / 50;
+        repeat[i] =
+            sent[i] + ((float)rng_below(&rng, 1000) / 1000 - 0.5F) / 100;
         mean[i] = (sent[i] + other[i]) / 2;
     }
 }
