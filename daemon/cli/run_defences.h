@@ -11,8 +11,8 @@
  * have one, unless --set says sync.robust, sync.norm_clip or another topology.
  * --set sync.robust=centred alone brings its radius and its topology along, in
  * any run. An audit of sums for an open run that has a robust mean and can have
- * one, unless --set says sync.audit; --set sync.audit=sums, or work, alone brings its
- * topology along, in any run that can have one. */
+ * one, unless --set says sync.audit; --set sync.audit=sums, or work, alone
+ * brings its topology along, in any run that can have one. */
 void run_defences_fit(struct manifest *m, const struct cli_list *set);
 
 /* On stderr, of an open run: what was chosen; or why a defence is missing, and

@@ -497,7 +497,7 @@ int work_room_read(const struct work_room *r,
     *out = (struct repeat_reading){
         .cosine = cosine(&a.sent),
         .own = cosine(&a.own),
-        .length = a.sent.rr > 0 ? sqrt(a.sent.xx / a.sent.rr) : INFINITY,
+        .length = a.wire.xx > 0 ? sqrt(a.sent.xx / a.wire.xx) : INFINITY,
         .best = cosine(&a.wire),
         .best_own = cosine(&a.own_wire),
         .has_steady = w->steady != NULL,

@@ -165,12 +165,13 @@ static void a_room_of_long_ago_is_free_again(void **state)
 
 /* A contribution of one block that is `sent`, in a round with that result, read
  * beside a repeat. */
-static struct repeat_reading reading_of(const float *sent,
-                                        const float *mean,
-                                        const float *repeat,
-                                        bool leads)
+static struct repeat_reading reading_over(const char *wire,
+                                          const float *sent,
+                                          const float *mean,
+                                          const float *repeat,
+                                          bool leads)
 {
-    const struct codec *codec = codec_find("fp16");
+    const struct codec *codec = codec_find(wire);
     const struct offer_cut cut = {codec, BLOCK, N};
     const struct work_repeat w = {
         .codec = codec, .repeat = repeat, .steady = repeat, .leads = leads};
@@ -181,7 +182,7 @@ static struct repeat_reading reading_of(const float *sent,
                         .len = BLOCK,
                         .proven = true,
                         .maker = maker};
-    uint8_t bytes[2 * N + 32 * BLOCKS_PROOF_MAX];
+    uint8_t bytes[4 * N + 32 * BLOCKS_PROOF_MAX];
     struct work_room r = {0};
     struct repeat_reading reading;
     struct offer o;
@@ -196,6 +197,14 @@ static struct repeat_reading reading_of(const float *sent,
     offer_free(&o);
     work_room_free(&r);
     return reading;
+}
+
+static struct repeat_reading reading_of(const float *sent,
+                                        const float *mean,
+                                        const float *repeat,
+                                        bool leads)
+{
+    return reading_over("fp16", sent, mean, repeat, leads);
 }
 
 static float sent[N], other[N], repeat[N], mean[N];
@@ -244,9 +253,28 @@ static void beside_others_what_is_its_own_is_read(void **state)
     assert_int_equal(repeat_judge(&r), REPEAT_BAD);
 }
 
+/* E3M0 has powers of two: all of this is rounded down. */
+static void few_bits_make_honest_work_shorter(void **state)
+{
+    struct repeat_reading r;
+
+    (void)state;
+    for (uint32_t i = 0; i < N; i++) {
+        sent[i] = i == 0 ? 1 : (i % 2 == 0 ? 0.7F : -0.7F);
+    }
+    r = reading_over("e3m0", sent, sent, sent, true);
+    assert_int_equal(repeat_judge(&r), REPEAT_GOOD);
+    for (uint32_t i = 0; i < N; i++) {
+        mean[i] = 2 * sent[i];
+    }
+    r = reading_over("e3m0", mean, mean, sent, true);
+    assert_int_equal(repeat_judge(&r), REPEAT_BAD);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_bits_make_honest_work_shorter),
         cmocka_unit_test(the_only_one_in_a_round_is_read_as_it_is),
         cmocka_unit_test(beside_others_what_is_its_own_is_read),
         cmocka_unit_test(pieces_of_two_branches_are_not_mixed),
