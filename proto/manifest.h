@@ -91,7 +91,7 @@ struct manifest_inner {
 };
 
 struct manifest_sync {
-    char audit[8];         /* butterfly: "" or off; sums; work: sums and work */
+    char audit[8];         /* butterfly: "" or off; sums; work: both */
     double batch_eta;      /* trainers: of the norm test; 0: the paper's 0.8 */
     uint32_t batch_most;   /* trainers: sequences in one micro-batch */
     char batch_test[12];   /* trainers: what asks for a larger batch */

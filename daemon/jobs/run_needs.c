@@ -126,18 +126,25 @@ uint64_t run_memory(const struct run_vector *v,
 }
 
 uint64_t
+run_results(const struct run_vector *v, uint64_t state_bytes, uint64_t wire)
+{
+    const uint64_t bytes = v->codec->bytes(wire);
+    const uint64_t least = v->audits_work ? WORK_RESULTS : 0;
+    const uint64_t n = bytes > 0 ? 2 * state_bytes / bytes : 0;
+
+    return n < least ? least : n;
+}
+
+uint64_t
 run_disk(const struct run_vector *v, uint64_t n, uint64_t wire, unsigned keep)
 {
-    const uint64_t round = v->codec->bytes(wire);
-    const uint64_t work = v->audits_work ? WORK_RESULTS * round : 0;
-    const uint64_t states = 2 * state_bytes(&v->method, n);
+    const uint64_t state = state_bytes(&v->method, n);
+    const uint64_t results = run_results(v, state, wire);
 
-    /* One is written before the oldest is deleted; a state that comes in; at
-     * most twice one for reduced bytes, or as much as audits of work read, and
-     * the round being written. */
-    return (keep + 1ULL) * checkpoint_bytes(&v->method, n) +
-           state_bytes(&v->method, n) + (work > states ? work : states) +
-           round + SMALL_BYTES;
+    /* One is written before the oldest is deleted; a state that comes in;
+     * results, and the one being written. */
+    return (keep + 1ULL) * checkpoint_bytes(&v->method, n) + state +
+           (results + 1) * v->codec->bytes(wire) + SMALL_BYTES;
 }
 
 int run_inner_read(struct replica_options *r,

@@ -93,6 +93,12 @@ uint64_t run_memory(const struct run_vector *v,
                     uint64_t wire,
                     bool residual);
 
+/* Rounds whose results are kept on disk: at most two states' worth of bytes, so
+ * long that who fetches a state finds what was made meanwhile; or as many as
+ * audits of work read. `wire`: elements of a result. */
+uint64_t
+run_results(const struct run_vector *v, uint64_t state_bytes, uint64_t wire);
+
 /* Bytes of disk beside the data, for n parameters. */
 uint64_t
 run_disk(const struct run_vector *v, uint64_t n, uint64_t wire, unsigned keep);

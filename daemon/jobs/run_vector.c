@@ -8,6 +8,7 @@
 #include "p2p/exchange/exchange.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
+#include "proto/base/rules.h"
 #include "train/replica/layout.h"
 
 _Static_assert(TERMS_TURNS_MAX >= CYCLE_TURNS_MAX, "a cycle fits the terms");
@@ -31,8 +32,8 @@ int run_vector_read(struct run_vector *v,
     }
     v->clip = (float)s->norm_clip;
     v->centred = strcmp(s->robust, "centred") == 0;
-    v->audits_work = strcmp(s->audit, "work") == 0;
-    v->audits = v->audits_work || strcmp(s->audit, "sums") == 0;
+    v->audits_work = text_is(s->audit, "work");
+    v->audits = audit_has_sums(s->audit);
     return 0;
 }
 

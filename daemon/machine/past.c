@@ -9,11 +9,11 @@
  * the parameters alone, and nobody can fetch them.
  *
  * Reduced bytes: a worker writes those of every round to rounds/ROUND.wire, and
- * deletes what is older than ROUNDS_MAX or more than twice a state: so long
+ * deletes what is older than ROUNDS_MAX or more than run_results(): so long
  * that who fetches a state finds what was made meanwhile, where its line can
- * follow the rounds at all (node/follow.c). They are no part of what must
- * survive: not flushed, checked by who fetches them, and one that finds no room
- * is left out.
+ * follow the rounds at all (node/follow.c), and audits of work their results.
+ * They are no part of what must survive: not flushed, checked by who fetches
+ * them, and one that finds no room is left out.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,6 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/jobs/run_needs.h"
 #include "daemon/machine/internal.h"
 #include "daemon/settings/state_dir.h"
 #include "proto/base/err.h"
@@ -177,11 +178,8 @@ bool machine_round_path(const struct machine *m,
 
 static uint64_t rounds_kept(const struct machine *m)
 {
-    uint64_t bytes = m->codec->bytes(m->n_wire);
-    uint64_t n = bytes > 0 ? 2 * m->terms.state_bytes / bytes : 0;
+    uint64_t n = run_results(&m->vector, m->terms.state_bytes, m->n_wire);
 
-    /* An audit of work reads one beside each block that comes. */
-    n = m->terms.audits_work && n < WORK_RESULTS ? WORK_RESULTS : n;
     return n < ROUNDS_MAX ? n : ROUNDS_MAX;
 }
 

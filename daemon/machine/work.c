@@ -215,16 +215,13 @@ static int take_mean(struct machine *m, struct work_room *room, uint32_t k)
     return rv;
 }
 
-/* Those that were not here yet when the blocks came. Some are enough
- * (work_room_is_full()). */
+/* Those that were not here yet when the blocks came. Some are enough. */
 static int take_means(struct machine *m, struct work_room *room)
 {
-    int rv = 0;
-
-    for (uint32_t k = 0; k < WORK_BLOCKS && rv != LOCO_ENOMEM; k++) {
-        rv = take_mean(m, room, k);
+    for (uint32_t k = 0; k < WORK_BLOCKS; k++) {
+        (void)take_mean(m, room, k);
     }
-    return rv == LOCO_ENOMEM || !work_room_is_full(room) ? rv : 0;
+    return work_room_is_full(room) ? 0 : LOCO_ENOENT;
 }
 
 int machine_work_take(struct machine *m,

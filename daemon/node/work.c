@@ -386,19 +386,20 @@ void node_on_repeated(struct node *n, const struct local_event *e)
     }
 }
 
-static void log_word(struct node *n, const struct verdict_body *v, int place)
+static void log_word(struct node *n,
+                     const struct peer_id *speaker,
+                     const struct verdict_body *v)
 {
     static const char *const words[] = {[REPEAT_UNCLEAR] = "cannot tell",
                                         [REPEAT_GOOD] = "good",
                                         [REPEAT_BAD] = "bad"};
-    char name[ID_SHORT_MAX];
+    char who[ID_SHORT_MAX], name[ID_SHORT_MAX];
 
     if (v->verdict <= REPEAT_BAD && words[v->verdict] != NULL) {
+        id_short(speaker, who);
         id_short(&v->accused, name);
-        out_log(n->out, LOG_DEBUG,
-                "round %llu: member %d says of the work of "
-                "%s: %s",
-                (unsigned long long)v->round, place, name, words[v->verdict]);
+        out_log(n->out, LOG_DEBUG, "round %llu: %s says of the work of %s: %s",
+                (unsigned long long)v->round, who, name, words[v->verdict]);
     }
 }
 
@@ -407,7 +408,7 @@ static void say_words(struct node *n)
     struct work_word w;
 
     while (work_take_word(&n->work.core, &w)) {
-        log_word(n, &w.body, n->ballot.self_index);
+        log_word(n, &n->opt.self, &w.body);
         say(n, &w.body);
         if (w.end == REPEAT_CONVICTED) {
             convict(n, &w.body);
@@ -430,7 +431,7 @@ void node_on_verdict(struct node *n, int peer, const struct verdict *m)
         n->malformed++;
         return;
     }
-    log_word(n, &m->body, at);
+    log_word(n, &n->members.peers[peer].id, &m->body);
     if (work_on_verdict(&n->work.core, &n->members.peers[peer].id, &m->body) ==
         REPEAT_CONVICTED) {
         convict(n, &m->body);

@@ -77,7 +77,7 @@ void defence_audit(struct manifest_sync *sync)
 
 void defence_robust(struct manifest_sync *sync)
 {
-    (void)snprintf(sync->topology, sizeof sync->topology, "butterfly");
+    defence_slices(sync);
     (void)snprintf(sync->robust, sizeof sync->robust, "centred");
     sync->norm_clip = ROBUST_RADIUS;
 }

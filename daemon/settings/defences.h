@@ -48,8 +48,10 @@ const struct defence_lack *defence_lack_at(size_t i);
 /* The settings of a robust mean. */
 void defence_robust(struct manifest_sync *sync);
 
+/* Owners of slices, whom a robust mean and audits need. */
+void defence_slices(struct manifest_sync *sync);
+
 /* The settings of an audit of sums. */
-void defence_slices(struct manifest_sync *sync); /* owners of slices */
 void defence_audit(struct manifest_sync *sync);
 
 /* The setting of a gate. */

@@ -9,7 +9,6 @@
  * LOCO_WORK is what its own work is, beside what it says that it is:
  *     text   steps of other text than that of its lease
  *     half   every second step is not made
- *     flip   what it learned, with the other sign
  * Leases of others it makes again as anybody does; in one round of LOCO_EVERY.
  */
 #include <stdlib.h>
@@ -72,10 +71,6 @@ void __real_replica_read(struct replica *r, bool shared, uint64_t position);
 void __wrap_replica_read(struct replica *r, bool shared, uint64_t position);
 int __real_replica_step(struct replica *r, float *loss);
 int __wrap_replica_step(struct replica *r, float *loss);
-int __real_replica_pack(struct replica *r);
-int __wrap_replica_pack(struct replica *r);
-bool __real_replica_in_pieces(const struct replica *r);
-bool __wrap_replica_in_pieces(const struct replica *r);
 
 /* The replica that makes the first step is this member's own, the others are of
  * leases that it makes again. */
@@ -123,20 +118,4 @@ int __wrap_replica_step(struct replica *r, float *loss)
     return lies_with(r, "half") && ++steps % 2 == 0
                ? idle_step(r, loss)
                : __real_replica_step(r, loss);
-}
-
-/* Elements that are encoded from theta piece by piece are out of reach here. */
-bool __wrap_replica_in_pieces(const struct replica *r)
-{
-    return !lies_with(r, "flip") && __real_replica_in_pieces(r);
-}
-
-int __wrap_replica_pack(struct replica *r)
-{
-    int rv = __real_replica_pack(r);
-
-    for (uint64_t i = 0; rv == 0 && lies_with(r, "flip") && i < r->n; i++) {
-        r->contribution[i] = -r->contribution[i];
-    }
-    return rv;
 }

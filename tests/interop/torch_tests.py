@@ -72,7 +72,7 @@ def same_bits():
 
 @test("four PyTorch programs train a GPT-2; one of them and the locod of "
       "another are killed, all end with equal parameters, as good as torch "
-      "alone", 4 * SLOW_S)
+      "alone", SLOW_S)
 def four_programs():
     python = torch_python()
     one_thread()
