@@ -163,8 +163,8 @@ static void a_room_of_long_ago_is_free_again(void **state)
 
 /* ---- readings ----------------------------------------------------------- */
 
-/* A contribution of one block that is `sent`, in a round with that result, read
- * beside a repeat. */
+/* A contribution that is `sent`, one block of it, in a round with that result,
+ * read beside a repeat. A block is whole groups of every codec. */
 static struct repeat_reading reading_over(const char *wire,
                                           const float *sent,
                                           const float *mean,
@@ -172,14 +172,14 @@ static struct repeat_reading reading_over(const char *wire,
                                           bool leads)
 {
     const struct codec *codec = codec_find(wire);
-    const struct offer_cut cut = {codec, BLOCK, N};
+    const struct offer_cut cut = {codec, N, N};
     const struct work_repeat w = {
         .codec = codec, .repeat = repeat, .steady = repeat, .leads = leads};
     struct segment s = {.buffer = BUFFER_OFFER,
                         .op = SEGMENT_LANE,
                         .index = ROUND,
                         .name = 5,
-                        .len = BLOCK,
+                        .len = N,
                         .proven = true,
                         .maker = maker};
     uint8_t bytes[4 * N + 32 * BLOCKS_PROOF_MAX];
@@ -191,7 +191,7 @@ static struct repeat_reading reading_over(const char *wire,
     blocks_offer(&maker, ROUND, offer_root(&o), &s.offer);
     assert_int_equal(offer_fill(&o, &cut, &s, bytes), 0);
     assert_int_equal(work_room_take(&r, &cut, &s, bytes), 0);
-    assert_int_equal(codec->encode(bytes, mean, BLOCK, 1), 0);
+    assert_int_equal(codec->encode(bytes, mean, N, 1), 0);
     assert_int_equal(work_room_mean(&r, 0, codec, bytes), 0);
     assert_int_equal(work_room_read(&r, &w, &reading), 0);
     offer_free(&o);
