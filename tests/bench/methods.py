@@ -147,6 +147,19 @@ class Bench(kept.Kept):
                 lines.append(f"| {name} | {m.shown(found)} |")
         return lines
 
+    def routes_lower(self):
+        """The claim of arXiv:2506.10911, which is about the spread."""
+        for how in ("no averaging", "noloco"):
+            a, b = (self.figures.of(f"2 stages, {routes} routes, {how}",
+                                    "spread") for routes in m.ROUTES)
+            if a and b:
+                change, half = m.compared(a, b)
+                yield (f"Random routes lower the spread, {how}: "
+                       f"{change:+.1f}" + ("" if half is None else
+                                           f" ± {half:.1f}") + " %, "
+                       + m.judged(m.better, change, half or 0,
+                                  min(len(a), len(b))) + ".")
+
     def routes(self):
         """Replica spread and loss, with fixed and with random routes."""
         lines = ["## Random and fixed routes through two stages", "",
@@ -154,6 +167,7 @@ class Bench(kept.Kept):
                  "each fixed route's model, their mean; *mean model*: of the "
                  "replicas' mean, stage by stage; *spread*: root mean square "
                  "distance of a replica from that mean, per parameter.", "",
+                 *self.routes_lower(), "",
                  "| row | loss, nats | columns | mean model | spread |",
                  "|---|---|---|---|---|"]
         for name in m.ROWS:
