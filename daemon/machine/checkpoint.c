@@ -76,6 +76,7 @@ static void checkpoint_run(struct machine_job *job)
         .more = more,
         .round = s->round,
         .inner_step = s->inner_step,
+        .moment_steps = s->moment_steps,
         .tokens = s->tokens,
         .run_id = run,
     };

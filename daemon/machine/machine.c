@@ -416,6 +416,7 @@ static int restore(struct machine *m, const struct job *job)
     }
     c.state = m->found.state;
     c.moments = m->found.moments;
+    c.moment_steps = m->found.file.state.moment_steps;
     c.inner_step = m->found.file.state.inner_step;
     c.tokens = m->found.file.state.tokens;
     return machine_command(m, &c);

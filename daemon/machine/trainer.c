@@ -416,10 +416,11 @@ static int load(struct trainer *t,
         if (job->from_seed) {
             rc = replica_init(r);
         } else {
-            rc = replica_restore(
-                r, job->round, c->state, c->moments,
-                c->moments == NULL ? NULL : c->moments + r->n, c->inner_step,
-                c->tokens > r->tokens_seen ? c->tokens : r->tokens_seen);
+            rc = replica_restore(r, job->round, c->state, c->moments,
+                                 c->moments == NULL ? NULL : c->moments + r->n,
+                                 c->moment_steps, c->inner_step,
+                                 c->tokens > r->tokens_seen ? c->tokens
+                                                            : r->tokens_seen);
         }
         drop_residual(t);
     } else {

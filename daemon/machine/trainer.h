@@ -70,7 +70,8 @@ struct trainer_command {
     const atomic_bool *stop;      /* REPEAT: it is to end now */
     const float *moments;         /* LOAD from_disk: (2, n) or NULL */
     /* REPEAT: (2, n) our own with that state, in bf16, or NULL; after so many
-     * steps. LOAD, APPLY with `undo`: those of that lease. */
+     * steps. LOAD, APPLY with `undo`: those of that lease. LOAD from_disk: the
+     * steps of `moments`. */
     const uint8_t *own;
     uint64_t moment_steps;
     uint64_t inner_step, tokens; /* LOAD from_disk */

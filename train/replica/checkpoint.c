@@ -90,7 +90,7 @@ static int write_state(const char *path,
 {
     struct st_tensor tensors[N_TENSORS_MAX];
     struct st_meta meta[CHECKPOINT_META_MAX];
-    char numbers[3][U64_TEXT_SIZE];
+    char numbers[4][U64_TEXT_SIZE];
     char checksum[17];
     size_t n_tensors = fill_tensors(state, tensors);
     size_t n = 0;
@@ -99,10 +99,12 @@ static int write_state(const char *path,
     (void)snprintf(numbers[0], U64_TEXT_SIZE, "%" PRIu64, state->round);
     (void)snprintf(numbers[1], U64_TEXT_SIZE, "%" PRIu64, state->inner_step);
     (void)snprintf(numbers[2], U64_TEXT_SIZE, "%" PRIu64, state->tokens);
+    (void)snprintf(numbers[3], U64_TEXT_SIZE, "%" PRIu64, state->moment_steps);
     meta[n++] = (struct st_meta){"loco", VERSION};
     meta[n++] = (struct st_meta){"round", numbers[0]};
     meta[n++] = (struct st_meta){"inner_step", numbers[1]};
     meta[n++] = (struct st_meta){"tokens", numbers[2]};
+    meta[n++] = (struct st_meta){"moment_steps", numbers[3]};
     meta[n++] = (struct st_meta){"run_id", state->run_id};
     if (n_extra > CHECKPOINT_META_MAX - n - 2) { /* + format, checksum */
         return errmsg_invalid(errmsg, "too much metadata");
@@ -310,6 +312,7 @@ static int read_metadata(struct checkpoint *c, char *errmsg)
 {
     const struct safetensors *f = &c->file;
     const char *version = safetensors_meta(f, "loco");
+    const char *moments = safetensors_meta(f, "moment_steps");
 
     if (version == NULL || strcmp(version, VERSION) != 0) {
         return fail_format(errmsg, "not a checkpoint, or of another version");
@@ -321,6 +324,10 @@ static int read_metadata(struct checkpoint *c, char *errmsg)
         !parse_u64(safetensors_meta(f, "tokens"), &c->state.tokens)) {
         return fail_format(errmsg, "round, inner_step, tokens or run_id is "
                                    "missing or malformed");
+    }
+    c->state.moment_steps = c->state.inner_step;
+    if (moments != NULL && !parse_u64(moments, &c->state.moment_steps)) {
+        return fail_format(errmsg, "moment_steps is malformed");
     }
     return 0;
 }

@@ -10,12 +10,13 @@
  *   trainer_K the anchor of another trainer (AdLoCo)
  *   any other name   of letters, digits and '_': what the caller needs beside
  *
- * and metadata: "loco" (version, "1"), "round", "inner_step", "tokens",
- * "run_id", further strings of the caller, "checksum". The checksum is hash64
- * (hash64.h, 16 hex digits) over every other metadata pair in file order as
- * key NUL value NUL, then over name NUL and data of every tensor in file
- * order: a truncated or bit-flipped file is refused. It is no protection
- * against people; what comes from peers is checked against commit records.
+ * and metadata: "loco" (version, "1"), "round", "inner_step", "moment_steps"
+ * (older files: not there, as many as inner steps), "tokens", "run_id", further
+ * strings of the caller, "checksum". The checksum is hash64 (hash64.h, 16 hex
+ * digits) over every other metadata pair in file order as key NUL value NUL,
+ * then over name NUL and data of every tensor in file order: a truncated or
+ * bit-flipped file is refused. It is no protection against people; what comes
+ * from peers is checked against commit records.
  *
  * Saving round r is atomic (file.h), then deletes the oldest beyond `keep`
  * and those with a higher round: they belong to a branch that was left. When
@@ -50,7 +51,10 @@ struct checkpoint_state {
     size_t n_more;
     uint64_t round;      /* last committed */
     uint64_t inner_step; /* inner steps this peer has made */
-    uint64_t tokens;     /* tokens this peer has trained on */
+    /* After how many of the optimizer adam_u and adam_v are: fewer where
+     * moments began anew, or where work was undone. */
+    uint64_t moment_steps;
+    uint64_t tokens; /* tokens this peer has trained on */
     const char *run_id;
 };
 

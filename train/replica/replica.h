@@ -325,12 +325,13 @@ int replica_load(struct replica *r,
                  bool rebase);
 
 /* Take back an own checkpoint: also inner moments where they are not in the
- * state (u, v may be NULL) and counts. */
+ * state (u, v may be NULL), after so many steps, and counts. */
 int replica_restore(struct replica *r,
                     uint64_t round,
                     const float *state,
                     const float *u,
                     const float *v,
+                    uint64_t moment_steps,
                     uint64_t inner_step,
                     uint64_t tokens_seen);
 

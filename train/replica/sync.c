@@ -416,13 +416,14 @@ int replica_restore(struct replica *r,
                     const float *state,
                     const float *u,
                     const float *v,
+                    uint64_t moment_steps,
                     uint64_t inner_step,
                     uint64_t tokens_seen)
 {
     int rv = replica_load(r, round, state, false);
 
     if (u != NULL && v != NULL) {
-        replica_set_moments(r, u, v, inner_step);
+        replica_set_moments(r, u, v, moment_steps);
     }
     r->inner_step = inner_step;
     r->tokens_seen = tokens_seen;

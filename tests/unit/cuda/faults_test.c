@@ -475,7 +475,8 @@ static void a_round_runs_on_the_gpu(void **state)
     assert_int_equal(replica_open(&same, &opt, errmsg), 0);
     shared = state_of(&r);
     assert_int_equal(replica_restore(&same, 1, shared, moments, moments + r.n,
-                                     r.inner_step, r.tokens_seen),
+                                     r.optimizer.t, r.inner_step,
+                                     r.tokens_seen),
                      0);
     free(shared);
     for (int i = 0; i < 2; i++) { /* go on alike, bit by bit */

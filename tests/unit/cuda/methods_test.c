@@ -167,10 +167,12 @@ static void joiners_and_restarts_change_no_bit(void **state)
         replica_moments(&plain, moments);
         assert_int_equal(replica_recover(&copied, false, errmsg), 0);
         assert_int_equal(replica_restore(&copied, plain.round, at, moments,
-                                         moments + plain.n, STEPS, STEPS),
+                                         moments + plain.n, STEPS, STEPS,
+                                         STEPS),
                          0);
         assert_int_equal(replica_restore(&plain, plain.round, at, moments,
-                                         moments + plain.n, STEPS, STEPS),
+                                         moments + plain.n, STEPS, STEPS,
+                                         STEPS),
                          0);
         copied.engine.share = plain.engine.share; /* of the last mean */
         assert_int_equal(replica_step(&copied, &loss), 0);

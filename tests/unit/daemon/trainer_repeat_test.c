@@ -411,6 +411,7 @@ work_from(const struct scene *s, const float *moments, float **after)
         .job = {.type = JOB_LOAD, .load = {.round = 1, .from_disk = true}},
         .state = s->base,
         .moments = moments,
+        .moment_steps = s->moment_steps,
         .inner_step = s->moment_steps,
     };
     float *sent;

@@ -1,6 +1,7 @@
 /* checkpoint_test.c - a state survives; a damaged one is refused. */
 #include "train/replica/checkpoint.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -57,6 +58,7 @@ static struct checkpoint_state sample(uint64_t round)
                                  .n_more = 4,
                                  .round = round,
                                  .inner_step = 500 * round + 3,
+                                 .moment_steps = 500 * round - 100,
                                  .tokens = UINT64_MAX - round,
                                  .run_id = "7f3a"};
     return s;
@@ -102,6 +104,7 @@ static void a_state_is_loaded_as_it_was_saved(void **state)
     assert_int_equal(c.state.n, N);
     assert_int_equal(c.state.round, 4);
     assert_int_equal(c.state.inner_step, 2003);
+    assert_int_equal(c.state.moment_steps, 1900);
     assert_true(c.state.tokens == UINT64_MAX - 4);
     assert_string_equal(c.state.run_id, "7f3a");
     assert_string_equal(checkpoint_text(&c, "model"), "quickstart-1m");
@@ -390,6 +393,51 @@ static void a_safetensors_file_that_is_no_checkpoint_is_refused(void **state)
     assert_int_equal(checkpoint_open(&c, path, errmsg), LOCO_EFORMAT);
 }
 
+/* A file with that metadata, and its checksum. */
+static void write_with(const char *path, struct st_meta *meta, size_t n)
+{
+    struct st_tensor t = {"phi", ST_F32, 1, {N}, vectors[0], sizeof vectors[0],
+                          0};
+    uint64_t h = 0;
+    char checksum[17];
+
+    for (size_t i = 0; i < n; i++) {
+        h = hash64(meta[i].key, strlen(meta[i].key) + 1, h);
+        h = hash64(meta[i].value, strlen(meta[i].value) + 1, h);
+    }
+    h = hash64(t.name, strlen(t.name) + 1, h);
+    h = hash64(t.data, (size_t)t.bytes, h);
+    (void)snprintf(checksum, sizeof checksum, "%016" PRIx64, h);
+    meta[n] = (struct st_meta){"checksum", checksum};
+    assert_int_equal(safetensors_write(path, &t, 1, meta, n + 1, errmsg), 0);
+}
+
+static void a_file_of_old_has_moments_of_all_inner_steps(void **state)
+{
+    struct st_meta meta[7] = {{"loco", "1"},
+                              {"round", "1"},
+                              {"inner_step", "250"},
+                              {"tokens", "3"},
+                              {"run_id", "7f"}};
+    const char *path = tmpdir_file(&dir, "round-00000001.safetensors");
+    struct checkpoint c;
+
+    (void)state;
+    write_with(path, meta, 5);
+    assert_int_equal(checkpoint_open(&c, path, errmsg), 0);
+    assert_int_equal(c.state.moment_steps, 250);
+    checkpoint_close(&c);
+    meta[5] = (struct st_meta){"moment_steps", "20"};
+    write_with(path, meta, 6);
+    assert_int_equal(checkpoint_open(&c, path, errmsg), 0);
+    assert_int_equal(c.state.moment_steps, 20);
+    checkpoint_close(&c);
+    meta[5].value = "-1";
+    write_with(path, meta, 6);
+    assert_int_equal(checkpoint_open(&c, path, errmsg), LOCO_EFORMAT);
+    assert_non_null(strstr(errmsg, "moment_steps"));
+}
+
 static void metadata_that_is_ours_or_too_much_is_refused(void **state)
 {
     struct checkpoint_state s = sample(1);
@@ -407,12 +455,12 @@ static void metadata_that_is_ours_or_too_much_is_refused(void **state)
         (void)snprintf(keys[i], sizeof keys[i], "k%u", i);
         extra[i] = (struct st_meta){keys[i], "v"};
     }
-    assert_int_equal(checkpoint_save(dir.path, &s, extra, 58, 1, errmsg),
+    assert_int_equal(checkpoint_save(dir.path, &s, extra, 57, 1, errmsg),
                      LOCO_EINVAL);
     assert_int_equal(tmpdir_count(&dir), 0);
-    assert_int_equal(checkpoint_save(dir.path, &s, extra, 57, 1, errmsg), 0);
+    assert_int_equal(checkpoint_save(dir.path, &s, extra, 56, 1, errmsg), 0);
     assert_int_equal(checkpoint_open_newest(&c, dir.path, errmsg), 0);
-    assert_string_equal(checkpoint_text(&c, "k56"), "v");
+    assert_string_equal(checkpoint_text(&c, "k55"), "v");
     checkpoint_close(&c);
 }
 
@@ -453,6 +501,7 @@ int main(void)
         CASE(a_full_disk_leaves_the_previous_checkpoint_in_place),
         CASE(another_error_of_the_disk_is_not_called_full),
         CASE(a_safetensors_file_that_is_no_checkpoint_is_refused),
+        CASE(a_file_of_old_has_moments_of_all_inner_steps),
         CASE(metadata_that_is_ours_or_too_much_is_refused),
         CASE(the_checksum_sees_every_bit_length_and_order),
     };
