@@ -45,7 +45,8 @@ struct run_terms {
     /* BUTTERFLY: contributions are announced block by block, and members repeat
      * some sums of others (p2p/round/audit.h). */
     bool audits;
-    bool audits_work; /* and some leases of others (p2p/round/repeat.h) */
+    bool audits_work;  /* and some leases of others (p2p/round/repeat.h) */
+    bool moments_anew; /* those of the inner optimizer, with each round */
     bool adapts; /* RING: a plan may be a butterfly, where a line is slow */
     uint32_t site_members; /* SITES: of a site at most; 0: any number */
     uint32_t site_rtt_us;  /* SITES: who is this near to each other, and names

@@ -24,9 +24,8 @@ struct run_vector {
     enum exchange_kind exchange; /* what the run asks for */
     float clip;                  /* of a butterfly's sums; 0: none (codec.h) */
     bool centred;                /* the same */
-    bool audits; /* members make parts of the sums of others again.. */
-    /* ..and some leases. No manifest can ask for that yet (STRANGERS.md, 5). */
-    bool audits_work;
+    bool audits;      /* members make parts of the sums of others again.. */
+    bool audits_work; /* ..and some leases, where the manifest asks for it */
 };
 
 /* How contributions travel and become one vector. */

@@ -103,6 +103,7 @@ static void describe(const struct node *n, struct work_commit *c)
     c->before = p->base;
     c->inherits = p->n_ranges > 0;
     c->takes_back = p->n_rollback > 0;
+    c->anew = n->terms.moments_anew;
     c->base = n->held.state_hash;
     c->elements = terms_elements(&n->terms, p->round);
     c->block = n->terms.block;

@@ -408,7 +408,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"run.init", "", 0, 1, .u32 = &l->begins},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
         {"audit.percent", "", 1, 100, .u32 = &l->missum_percent},
-        {"work.kind", "", 1, 13, .u32 = &s->work.kind},
+        {"work.kind", "", 1, 14, .u32 = &s->work.kind},
         {"convicts.kind", "", 1, 9, .u32 = &s->trial_kind},
         {"convicts.accusers", "", 1, 64, .u32 = &s->accusers},
         {"liar.kind", "", 1, LIE_ALL, .u32 = &s->lie},

@@ -21,16 +21,17 @@
  *  13  BOSSES    leases of the victim begin with moments of its own choice in
  *                every second round, and two coordinators leave out half of the
  *                others by turns
+ *  14  ANEW      each lease of the victim begins with moments of no step
  *
  * W: nobody honest is ever convicted, nor found silent by most. A liar that
  * more than half of the others convicted is in no view of theirs. One that
- * announces nothing is in a third of the rounds at most, and one whose moments
- * lead nowhere in a fifth, as it is heard in every second one alone, or in a
- * third where it is heard in all; an honest one that misses every second one is
- * in a quarter at least, and a newcomer in half of all that follow those of its
- * probation. Somebody made leases again, and took a state back where all asked
- * for that. Where all leave rounds out, somebody came back; and rounds are made
- * as ever (E).
+ * announces nothing, or begins anew in each round, is in a third of the rounds
+ * at most, and one whose moments lead nowhere in a fifth, as it is heard in
+ * every second one alone, or in a third where it is heard in all; an honest one
+ * that misses every second one is in a quarter at least, and a newcomer in half
+ * of all that follow those of its probation. Somebody made leases again, and
+ * took a state back where all asked for that. Where all leave rounds out,
+ * somebody came back; and rounds are made as ever (E).
  *
  * Figures: commits with the liar after its first lie (work_with), and with how
  * many of the others convict it at the end (work_holders).
@@ -61,7 +62,8 @@ enum kind {
     KIND_NEWCOMER,
     KIND_BACK,
     KIND_BOSSES,
-    KIND_COUNT = KIND_BOSSES
+    KIND_ANEW,
+    KIND_COUNT = KIND_ANEW
 };
 
 static bool lies(const struct sim *s)
@@ -74,7 +76,7 @@ static bool lies(const struct sim *s)
 static bool hides(const struct sim *s)
 {
     return s->work.kind == KIND_MUTE || s->work.kind == KIND_FORGE ||
-           s->work.kind == KIND_BOSSES;
+           s->work.kind == KIND_BOSSES || s->work.kind == KIND_ANEW;
 }
 
 static bool forges(const struct sim *s)
@@ -245,6 +247,7 @@ static void turn_call(void *data, uint64_t arg)
     local_mute(s->local, s->victim, s->work.kind == KIND_MUTE);
     local_idle(s->local, s->victim, s->work.kind == KIND_IDLE);
     local_forge(s->local, s->victim, forges(s));
+    local_anew(s->local, s->victim, s->work.kind == KIND_ANEW);
     s->work.begun = true;
     for (uint32_t q = 0; q < s->n; q++) {
         local_accuse(s->local, q, is_friend(s, q));

@@ -18,10 +18,12 @@
  * repeat must come to them (repeat.h, `after`), and its next lease must begin
  * with them, by their hash, however many rounds are between the two. Work that
  * missed a commit is undone by its maker, moments and all, so that this is no
- * exception. A lease may also begin where the one before began (a member that
- * slept does not know that its last work was taken), or anew, with moments of
- * no step. Of moments that are implausible beside the auditor's own (`stretch`)
- * no work is good.
+ * exception. A lease may also begin where the one before began, once (a member
+ * that slept does not know that its last work was taken; but whoever chose
+ * moments once would have them in all of its leases), or anew, with moments of
+ * no step, which needs an excuse where the method does not do it: young moments
+ * are wild (repeat.h, `calm`). Of moments that are implausible beside the
+ * auditor's own (`stretch`) no work is good.
  *
  * *Silence.* Who works of no lease that can be made again is named in READY
  * (silence.h), whatever text it says that it has: who can read nothing of its
@@ -99,6 +101,7 @@ struct work_chain {
     uint64_t joined;            /* its seat */
     struct hash32 began, ended; /* zeros: it named none */
     uint64_t began_steps, ended_steps;
+    bool again; /* it began where the one before had begun, too */
 };
 
 struct work_commit {
@@ -107,6 +110,7 @@ struct work_commit {
     struct hash32 zeros;       /* root of the blocks of moments of nothing */
     bool inherits;      /* parts were made before: it is of no use to audits */
     bool takes_back;    /* a state: it has no work */
+    bool anew;          /* moments begin anew with each round */
     struct hash32 base; /* the state that the leases began from */
     uint64_t elements;  /* of a contribution; of moments twice as many */
     uint32_t block;     /* that both are cut at */

@@ -94,16 +94,21 @@ chain_of(const struct work *w, const struct work_commit *c, uint32_t i)
     return NULL;
 }
 
-/* Where its last lease ended, or began: it may have slept, and not know that
- * this was taken. Or it began anew. Whose moments are not known may begin with
- * any. */
+static bool begins_at(const struct work_maker *m,
+                      const struct hash32 *moments,
+                      uint64_t steps)
+{
+    return m->moment_steps == steps && hash32_eq(&m->moments, moments);
+}
+
+/* Where its last lease ended. Or where that began, but not twice in a row: it
+ * may have slept, and not know that this was taken. Whose moments are not known
+ * may begin with any. */
 static bool goes_on(const struct work_maker *m, const struct work_chain *old)
 {
-    return hash32_is_zero(&old->ended) || m->moment_steps == 0 ||
-           (m->moment_steps == old->ended_steps &&
-            hash32_eq(&m->moments, &old->ended)) ||
-           (m->moment_steps == old->began_steps &&
-            hash32_eq(&m->moments, &old->began));
+    return hash32_is_zero(&old->ended) ||
+           begins_at(m, &old->ended, old->ended_steps) ||
+           (!old->again && begins_at(m, &old->began, old->began_steps));
 }
 
 /* Moments of no step are nothing. */
@@ -115,21 +120,34 @@ static bool begins_with_nothing(const struct work_commit *c, uint32_t i)
     return hash32_eq(&nothing, &c->maker[i].moments);
 }
 
-/* Whether its lease begins as it may. */
+/* Whether an auditor can begin where its lease began, and that is where it may
+ * begin. */
 static bool
 begins_well(const struct work *w, const struct work_commit *c, uint32_t i)
 {
     const struct work_chain *old = chain_of(w, c, i);
     const struct work_maker *m = &c->maker[i];
 
-    return (m->moment_steps > 0 || begins_with_nothing(c, i)) &&
-           (old == NULL || goes_on(m, old));
+    return m->moment_steps > 0 ? old == NULL || goes_on(m, old)
+                               : begins_with_nothing(c, i);
 }
 
-/* Whether it needs an excuse: its lease cannot be made again. */
-static bool is_loose(const struct work_commit *c, uint32_t i)
+/* Whether it began anew, and has moments to go on with. */
+static bool
+is_anew(const struct work *w, const struct work_commit *c, uint32_t i)
 {
-    return c->maker[i].owes && !(c->what.lease >> i & 1);
+    const struct work_chain *old = chain_of(w, c, i);
+
+    return !c->anew && c->maker[i].moment_steps == 0 && old != NULL &&
+           !hash32_is_zero(&old->ended);
+}
+
+/* Whether it needs an excuse: its lease cannot be made again, or not without
+ * moments that it chose. */
+static bool
+is_loose(const struct work *w, const struct work_commit *c, uint32_t i)
+{
+    return c->maker[i].owes && (!(c->what.lease >> i & 1) || is_anew(w, c, i));
 }
 
 /* What follows for each maker from its work before. How many need an excuse. */
@@ -141,7 +159,7 @@ static uint32_t follow_work(const struct work *w, struct work_commit *c)
         if (!begins_well(w, c, i)) {
             c->what.lease &= ~(1ULL << i);
         }
-        n_loose += is_loose(c, i);
+        n_loose += is_loose(w, c, i);
     }
     return n_loose;
 }
@@ -157,13 +175,15 @@ static void follow_chains(struct work *w, const struct work_commit *c)
         const struct work_maker *m = &c->maker[i];
 
         if (m->works) {
-            next[n++] =
-                (struct work_chain){.id = c->what.member[i],
-                                    .joined = m->joined,
-                                    .began = m->moments,
-                                    .ended = m->ends,
-                                    .began_steps = m->moment_steps,
-                                    .ended_steps = m->moment_steps + m->steps};
+            next[n++] = (struct work_chain){
+                .id = c->what.member[i],
+                .joined = m->joined,
+                .began = m->moments,
+                .ended = m->ends,
+                .began_steps = m->moment_steps,
+                .ended_steps = m->moment_steps + m->steps,
+                .again =
+                    old != NULL && begins_at(m, &old->began, old->began_steps)};
         } else if (old != NULL) {
             next[n++] = *old;
         }
@@ -178,7 +198,7 @@ static void name_loose(struct work *w, const struct work_commit *c)
     const uint32_t self = work_place(&c->what, &w->self);
 
     for (uint32_t i = 0; i < c->what.n; i++) {
-        if (i != self && is_loose(c, i) &&
+        if (i != self && is_loose(w, c, i) &&
             !excuse(w, &c->what.member[i], c->what.round)) {
             work_name_silent(w, &c->what.member[i]);
         }

@@ -89,7 +89,7 @@ struct machine {
      * it. */
     float *residual, *error;
     bool poisoned, spoiled, ruins, misjudges, missums, lies, accuses, mute,
-        idle, forges;
+        idle, forges, anew;
     struct wire_slots wire; /* of attempts; applied ones go to `reduced` */
     struct reduce reduce;
     struct offers offers; /* of runs with audits */

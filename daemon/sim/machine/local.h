@@ -181,6 +181,8 @@ void local_mute(struct local *l, uint32_t peer, bool on);
 void local_idle(struct local *l, uint32_t peer, bool on);
 /* Its leases of even rounds begin with any moments, which it announces. */
 void local_forge(struct local *l, uint32_t peer, bool on);
+/* Each of its leases begins with moments of no step; or goes on again. */
+void local_anew(struct local *l, uint32_t peer, bool on);
 
 /* Each sum that this machine makes, or missum_percent of them, is wrong in one
  * bit; or is right again. */

@@ -44,6 +44,11 @@ void local_forge(struct local *l, uint32_t peer, bool on)
     l->machines[peer].forges = on;
 }
 
+void local_anew(struct local *l, uint32_t peer, bool on)
+{
+    l->machines[peer].anew = on;
+}
+
 void local_note_lie(struct local *l, uint32_t peer)
 {
     uint64_t round = l->machines[peer].round + 1;
@@ -86,6 +91,9 @@ void local_moments(struct local *l, uint32_t peer, struct report_state *report)
 
     if (!m->terms->audits_work || m->mute || report->broken) {
         return; /* as if it had none */
+    }
+    if (m->anew) {
+        local_begin_anew(m);
     }
     if ((m->forges && m->round % 2 == 1) ||
         m->moments_at == 0) { /* it begins */
