@@ -153,6 +153,7 @@ struct snapshot *snapshot_begin(struct replica *r, struct snapshot *old)
     } else if (s->moments != NULL && replica_moments(r, s->moments) != 0) {
         free(s->moments); /* the GPU is lost */
         s->moments = NULL;
+        s->moment_steps = 0;
     }
     return s;
 }

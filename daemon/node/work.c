@@ -110,7 +110,6 @@ static void describe(const struct node *n, struct work_commit *c)
     zeros_of(2 * n->terms.n_params, n->terms.block, &c->zeros);
     for (uint32_t i = 0; i < v->n_members; i++) {
         c->what.member[i] = id_of_public(v->members[i].public_key);
-        c->maker[i].joined = v->members[i].joined;
     }
     for (uint32_t k = 0; k < p->n_members; k++) {
         uint32_t i = p->members[k].index;

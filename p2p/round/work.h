@@ -79,11 +79,13 @@
 #define WORK_EXCUSE 16 /* rounds */
 #define WORK_WORDS  8
 #define WORK_KNOWN  8 /* readings that are remembered */
+/* Makers whose moments are followed, in the view or not: a new seat is no new
+ * beginning. */
+#define WORK_CHAINS (2 * VIEW_MEMBERS_MAX)
 #define WORK_LOOKS  4 /* makers that are to be looked at again */
 
 /* A member of the view of a commit, and what the plan says of it. */
 struct work_maker {
-    uint64_t joined;       /* since which epoch it is in the view */
     bool works;            /* it contributed tokens.. */
     bool owes;             /* ..so of a lease, as the ledger is known here */
     struct hash32 offer;   /* of its contribution (proto/blocks.h) */
@@ -98,7 +100,7 @@ struct work_maker {
 /* Where the moments of a member are, as of its last lease in a commit. */
 struct work_chain {
     struct peer_id id;
-    uint64_t joined;            /* its seat */
+    uint64_t round;             /* of that lease */
     struct hash32 began, ended; /* zeros: it named none */
     uint64_t began_steps, ended_steps;
     bool again; /* it began where the one before had begun, too */
@@ -157,7 +159,8 @@ struct work {
     uint64_t draw;                           /* state of the generator */
     struct hash32 followed; /* the last commit that chains were followed to */
     uint32_t n_chains;
-    struct work_chain chain[VIEW_MEMBERS_MAX]; /* of members of that one */
+    struct work_chain
+        chain[WORK_CHAINS]; /* who worked longest ago goes first */
     /* Whose lease of commit i is to be audited, its place + 1; 0: nobody's. */
     uint32_t drawn[WORK_COMMITS];
     struct verdict_body known[WORK_KNOWN]; /* what we read: a case may follow */

@@ -81,13 +81,15 @@ static bool excuse(struct work *w, const struct peer_id *id, uint64_t round)
 
 /* ---- commits ------------------------------------------------------------- */
 
-/* Where that seat's moments are; NULL: it did not work yet. */
+/* Where the moments of that member are; NULL: it did not work yet, or long ago.
+ * Whoever leaves and joins again goes on: else it would choose some once a
+ * seat.
+ */
 static const struct work_chain *
 chain_of(const struct work *w, const struct work_commit *c, uint32_t i)
 {
     for (uint32_t k = 0; k < w->n_chains; k++) {
-        if (id_eq(&w->chain[k].id, &c->what.member[i]) &&
-            w->chain[k].joined == c->maker[i].joined) {
+        if (id_eq(&w->chain[k].id, &c->what.member[i])) {
             return &w->chain[k];
         }
     }
@@ -139,7 +141,8 @@ is_anew(const struct work *w, const struct work_commit *c, uint32_t i)
     const struct work_chain *old = chain_of(w, c, i);
 
     return !c->anew && c->maker[i].moment_steps == 0 && old != NULL &&
-           !hash32_is_zero(&old->ended);
+           !hash32_is_zero(&old->ended) &&
+           (old->again || old->began_steps > 0); /* or it slept, too */
 }
 
 /* Whether it needs an excuse: its lease cannot be made again, or not without
@@ -164,32 +167,40 @@ static uint32_t follow_work(const struct work *w, struct work_commit *c)
     return n_loose;
 }
 
-/* Who left the view out of turn comes back as somebody else. */
+/* A place for that member: its own, a free one, or that of who worked longest
+ * ago. */
+static struct work_chain *place_for(struct work *w, const struct peer_id *id)
+{
+    struct work_chain *least = &w->chain[0];
+
+    for (uint32_t k = 0; k < w->n_chains; k++) {
+        if (id_eq(&w->chain[k].id, id)) {
+            return &w->chain[k];
+        }
+        least = w->chain[k].round < least->round ? &w->chain[k] : least;
+    }
+    return w->n_chains < WORK_CHAINS ? &w->chain[w->n_chains++] : least;
+}
+
 static void follow_chains(struct work *w, const struct work_commit *c)
 {
-    struct work_chain next[VIEW_MEMBERS_MAX];
-    uint32_t n = 0;
-
     for (uint32_t i = 0; i < c->what.n; i++) {
         const struct work_chain *old = chain_of(w, c, i);
         const struct work_maker *m = &c->maker[i];
+        const bool again =
+            old != NULL && begins_at(m, &old->began, old->began_steps);
 
         if (m->works) {
-            next[n++] = (struct work_chain){
-                .id = c->what.member[i],
-                .joined = m->joined,
-                .began = m->moments,
-                .ended = m->ends,
-                .began_steps = m->moment_steps,
-                .ended_steps = m->moment_steps + m->steps,
-                .again =
-                    old != NULL && begins_at(m, &old->began, old->began_steps)};
-        } else if (old != NULL) {
-            next[n++] = *old;
+            *place_for(w, &c->what.member[i]) =
+                (struct work_chain){.id = c->what.member[i],
+                                    .round = c->what.round,
+                                    .began = m->moments,
+                                    .ended = m->ends,
+                                    .began_steps = m->moment_steps,
+                                    .ended_steps = m->moment_steps + m->steps,
+                                    .again = again};
         }
     }
-    memcpy(w->chain, next, n * sizeof next[0]);
-    w->n_chains = n;
 }
 
 /* Who cannot be made again, and has no excuse. */

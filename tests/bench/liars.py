@@ -30,9 +30,6 @@ RULES = {"centred": ["sync.norm_clip=1", "sync.robust=centred"],
 NOBODY = "nobody lies"
 ALONE = "the honest five alone"
 PERIOD, ROUNDS, BATCH, SEQ = 16, 60, 2, 256
-# With audits of work: the rounds after which a liar is out, the quartiles of 24
-# seeds of `loco sim work` (work.kind=1). One of three goes after each.
-BARRED = (12, 24, 42)
 SEEDS = (1, 2, 3)
 
 
@@ -57,10 +54,6 @@ def cases():
         for lie in LIES:
             add("centred", lie, seed)
         add("mean", NOBODY, seed)
-    for lie in ("push", "overshoot", "scale", "drift"):
-        found[f"liars: centred and barred, {lie}, seed 1"] = dict(
-            found[f"liars: centred, {lie}, seed 1"], group="barred",
-            barred=list(BARRED))
     for rule in ("mean", "clip"):
         for lie in [NOBODY, ALONE] + LIES:
             add(rule, lie, 1)
@@ -70,30 +63,7 @@ def cases():
     return found
 
 
-def goings(barred):
-    """When the liars of eight go, in tokens of all, and how many there are at
-    the end."""
-    at, before, peers, going = 0, 0, 8, []
-    for out in [*barred, ROUNDS]:
-        at += (out - before) * peers * PERIOD * BATCH * SEQ
-        before = out
-        going.append(at)
-        peers -= 1
-    return going[:-1], going[-1]
-
-
 class Liars(recipe.Bench):
-    def tokens(self, c):
-        return (goings(c["barred"])[1] if "barred" in c
-                else super().tokens(c))
-
-    def more(self, c):
-        if "barred" not in c:
-            return ()
-        lines = [f"{at - 1} leave {5 + i}\n"
-                 for i, at in enumerate(goings(c["barred"])[0])]
-        return ("--members", self.room.write("barred.members", "".join(lines)))
-
     def bits(self, rule, lie):
         """seed -> held-out bits per byte, of the cases that were run."""
         found = {}
@@ -106,8 +76,8 @@ class Liars(recipe.Bench):
     def print_table(self):
         print("| rule | lie | bits per byte by seed | above nobody, same seed "
               "| mean |\n|---|---|---|---|---|")
-        for rule in [*RULES, "barred"]:
-            honest = self.bits("centred" if rule == "barred" else rule, NOBODY)
+        for rule in RULES:
+            honest = self.bits(rule, NOBODY)
             for lie in [NOBODY, ALONE] + LIES:
                 bits = self.bits(rule, lie)
                 more = [100 * (b / honest[s] - 1) for s, b in bits.items()

@@ -156,15 +156,10 @@ class Bench(kept.Kept):
             self.a.build, "--sync", c["preset"], "--peers", c["peers"],
             "--tokens", self.tokens(c), "--model", model, "--seed", c["seed"],
             "--data", self.room.data(), "--dtype", "fp32",
-            *(w for s in self.settings(c, batch) for w in ("--set", s)),
-            *self.more(c))
+            *(w for s in self.settings(c, batch) for w in ("--set", s)))
         if result is not None:
             result.pop("points", None)
         return result
-
-    def more(self, c):
-        """Further words of `loco sim train`."""
-        return ()
 
     def rows(self, group):
         """(model, method, peers) -> results of all seeds, in order."""

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "daemon/jobs/run_vector.h"
+#include "p2p/terms.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 
@@ -215,6 +217,27 @@ static void audits_of_work_are_refused_where_they_cannot_be(void **state)
     assert_int_equal(check(f, NULL), 0);
 }
 
+/* Else all of favg-reset would need an excuse, and nobody would ever be named.
+ */
+static void terms_know_whose_moments_begin_anew(void **state)
+{
+    static const char *const names[] = {"favg-keep", "favg-reset"};
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct manifest *f = of(names[i]);
+        struct run_vector v;
+        struct run_terms t = {0};
+
+        SET(f, sync.topology, "butterfly");
+        SET(f, sync.audit, "work");
+        assert_int_equal(run_vector_read(&v, f, NULL), 0);
+        run_vector_cut(&v, &t);
+        assert_true(t.audits_work);
+        assert_int_equal(t.moments_anew, i);
+    }
+}
+
 static void moments_that_the_optimizer_has_not_are_no_stream(void **state)
 {
     struct manifest *f = of("desloc");
@@ -291,6 +314,7 @@ int main(void)
         cmocka_unit_test(pairs_are_told_what_they_cannot_know),
         cmocka_unit_test(a_norm_clip_is_for_differences_of_all),
         cmocka_unit_test(audits_of_work_are_refused_where_they_cannot_be),
+        cmocka_unit_test(terms_know_whose_moments_begin_anew),
         cmocka_unit_test(moments_that_the_optimizer_has_not_are_no_stream),
         cmocka_unit_test(a_preset_of_muon_sets_the_inner_optimizer),
         cmocka_unit_test(

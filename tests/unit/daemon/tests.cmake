@@ -22,7 +22,7 @@ if(LOCO_NETWORK)
   loco_unit(daemon stage loco_daemon)
   loco_unit(daemon machine_memory loco_daemon)
   loco_unit(daemon machine_stage loco_daemon)
-  loco_unit(daemon method_manifest loco_daemon_settings)
+  loco_unit(daemon method_manifest loco_daemon_jobs)
   loco_unit(daemon defences loco_daemon_settings)
   target_compile_definitions(test_daemon_defences PRIVATE
     DEFENCES_MD="${CMAKE_SOURCE_DIR}/daemon/DEFENCES.md")

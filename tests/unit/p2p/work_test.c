@@ -102,7 +102,6 @@ static void lay_commit(struct fixture *f, uint64_t round)
     for (uint32_t i = 0; i < MEMBERS; i++) {
         c->what.member[i] = i == SELF ? f->self.id : f->peer[i].id;
         c->maker[i] = (struct work_maker){
-            .joined = 1,
             .works = true,
             .owes = true,
             .offer = name(2, round, i),
@@ -317,21 +316,30 @@ static void a_missing_commit_breaks_the_chain(void **state)
     assert_int_equal(f->w.n_silent, 0);
 }
 
-/* It has a life of its own: its moments need not go on. */
-static void who_came_back_meanwhile_is_not_held_to_its_moments(void **state)
+/* Or it would choose moments once a seat. It may have been out of the view. */
+static void who_joins_again_goes_on_with_its_moments(void **state)
 {
     struct fixture *f = *state;
 
     commit(f);
-    f->c.maker[3].joined = 2;
-    f->c.maker[3].moment_steps = 77;
+    f->c.what.member[3] = f->self.id;
+    f->c.what.member[3].b[0] ^= 1; /* another one in its place */
     commit(f);
-    assert_true(f->w.commit[0].what.lease >> 3 & 1);
-    f->c.maker[3].joined = 2;
-    f->c.maker[3].moment_steps = 78; /* and then it is */
+    f->c.maker[3].moment_steps = 77; /* from an old checkpoint */
     commit(f);
     assert_false(f->w.commit[0].what.lease >> 3 & 1);
     assert_int_equal(f->w.n_silent, 0); /* excused */
+    f->c.what.member[3].b[0] ^= 1;
+    commit(f);
+    f->c.maker[3].moment_steps = 78; /* and again */
+    commit(f);
+    assert_false(f->w.commit[0].what.lease >> 3 & 1);
+    assert_true(is_silent(f, 3));
+}
+
+static void spoil(struct fixture *f, uint32_t who)
+{
+    f->c.what.lease &= ~(1ULL << who);
 }
 
 /* A lease of member 3 that begins with these moments, after so many steps.
@@ -401,10 +409,13 @@ static void who_begins_anew_needs_an_excuse(void **state)
     begin_anew(f, 3);
     assert_true(begins_with(f, f->c.maker[3].moments, 0));
     assert_int_equal(f->w.n_silent, 0);
+    begin_anew(f, 3); /* as that lease began */
+    assert_true(begins_with(f, f->c.maker[3].moments, 0));
+    assert_int_equal(f->w.n_silent, 0);
     begin_anew(f, 3);
     assert_true(begins_with(f, f->c.maker[3].moments, 0));
     assert_true(is_silent(f, 3));
-    assert_true(begins_with(f, name(3, 4, 3), STEPS)); /* and goes on */
+    assert_true(begins_with(f, name(3, 5, 3), STEPS)); /* and goes on */
     for (uint32_t i = 0; i < 2; i++) { /* as the method does it */
         f->c.anew = true;
         begin_anew(f, 3);
@@ -457,6 +468,23 @@ static void who_does_not_know_of_its_last_lease_begins_as_that_did(void **state)
     assert_int_equal(f->w.n_silent, 0);
 }
 
+/* A lost GPU named no moments, and its optimizer begins anew. */
+static void what_was_lost_is_begun_anew(void **state)
+{
+    struct fixture *f = *state;
+    const struct hash32 none = {{0}};
+
+    commit(f);
+    commit(f);
+    f->c.maker[3].ends = none;
+    spoil(f, 3);
+    commit(f);
+    assert_int_equal(f->w.n_silent, 0); /* excused */
+    begin_anew(f, 3);
+    assert_true(begins_with(f, f->c.maker[3].moments, 0));
+    assert_int_equal(f->w.n_silent, 0);
+}
+
 /* Who chose its moments once, and says in each round that it slept. */
 static void who_sleeps_each_time_needs_an_excuse(void **state)
 {
@@ -467,10 +495,11 @@ static void who_sleeps_each_time_needs_an_excuse(void **state)
     assert_true(begins_with(f, name(3, 2, 3), STEPS));
     assert_false(begins_with(f, name(3, 2, 3), STEPS));
     assert_int_equal(f->w.n_silent, 0); /* excused */
-    assert_false(begins_with(f, name(3, 2, 3), STEPS));
+    miss(f, 2);
+    assert_false(begins_with(f, name(3, 2, 3), STEPS)); /* over a gap, too */
     assert_true(is_silent(f, 3));
-    assert_true(begins_with(f, name(3, 6, 3), 2 * STEPS)); /* and goes on */
-    assert_true(begins_with(f, name(3, 6, 3), 2 * STEPS)); /* sleeps once */
+    assert_true(begins_with(f, name(3, 8, 3), 2 * STEPS)); /* and goes on */
+    assert_true(begins_with(f, name(3, 8, 3), 2 * STEPS)); /* sleeps once */
     assert_int_equal(f->w.n_silent, 0);
 }
 
@@ -494,11 +523,6 @@ static void a_commit_that_inherits_is_part_of_the_chain(void **state)
 }
 
 /* ---- silence ------------------------------------------------------------- */
-
-static void spoil(struct fixture *f, uint32_t who)
-{
-    f->c.what.lease &= ~(1ULL << who);
-}
 
 static void who_works_of_no_lease_is_silent_but_once(void **state)
 {
@@ -1085,13 +1109,14 @@ int main(void)
         TEST(moments_go_on_over_any_gap),
         TEST(moments_of_no_step_are_nothing),
         TEST(who_begins_anew_needs_an_excuse),
+        TEST(what_was_lost_is_begun_anew),
         TEST(who_sleeps_each_time_needs_an_excuse),
         TEST(chains_are_followed_without_us),
         TEST(a_state_that_is_taken_back_ends_all_chains),
         TEST(who_does_not_know_of_its_last_lease_begins_as_that_did),
         TEST(a_commit_that_inherits_is_part_of_the_chain),
         TEST(a_missing_commit_breaks_the_chain),
-        TEST(who_came_back_meanwhile_is_not_held_to_its_moments),
+        TEST(who_joins_again_goes_on_with_its_moments),
         TEST(what_befalls_most_is_nobodys_fault),
         TEST(who_works_of_no_lease_is_silent_but_once),
         TEST(who_says_that_it_has_no_text_owes_a_lease),
