@@ -1,6 +1,7 @@
 """method_tests.py - every method in real daemons, and in `loco sim`; see
 e2e.py.
 """
+import glob
 import json
 import os
 import re
@@ -94,6 +95,29 @@ def checkpoints():
             check(done["rounds_committed"] < 2 * rounds - 3,
                   f"{preset}: it began anew: {done['rounds_committed']} rounds "
                   f"of {2 * rounds} in its second life; {before[-300:]}")
+
+
+def newest_checkpoint(peer):
+    """Metadata of it."""
+    path = max(glob.glob(os.path.join(peer.state, "checkpoints", "round-*")))
+    with open(path, "rb") as f:
+        size = int.from_bytes(f.read(8), "little")
+        return json.loads(f.read(size))["__metadata__"]
+
+
+@test("the optimizer's steps go on from a checkpoint with its moments", 120)
+def optimizer_steps():
+    with Swarm(peers=1, rounds=40, sync="favg-keep") as s:
+        peer = s.peer().start("--run", s.yaml).wait_up()
+        peer.wait_round(4)
+        peer.drain()
+        before = newest_checkpoint(peer)
+        check(before["moment_steps"] == before["inner_step"] != "0", before)
+        peer.start("--run", s.yaml).wait_up()
+        s.wait_finished()
+        after = newest_checkpoint(peer)
+        check(after["moment_steps"] == after["inner_step"], after)
+        check(int(after["inner_step"]) > int(before["inner_step"]), after)
 
 
 @test("what a method cannot do is refused with a sentence")
