@@ -80,7 +80,7 @@
 #define WORK_WORDS  8
 #define WORK_KNOWN  8 /* readings that are remembered */
 /* Makers whose moments are followed, in the view or not: a new seat is no new
- * beginning. */
+ * beginning. Of more, who worked longest ago is forgotten. */
 #define WORK_CHAINS (2 * VIEW_MEMBERS_MAX)
 #define WORK_LOOKS  4 /* makers that are to be looked at again */
 
@@ -159,8 +159,7 @@ struct work {
     uint64_t draw;                           /* state of the generator */
     struct hash32 followed; /* the last commit that chains were followed to */
     uint32_t n_chains;
-    struct work_chain
-        chain[WORK_CHAINS]; /* who worked longest ago goes first */
+    struct work_chain chain[WORK_CHAINS];
     /* Whose lease of commit i is to be audited, its place + 1; 0: nobody's. */
     uint32_t drawn[WORK_COMMITS];
     struct verdict_body known[WORK_KNOWN]; /* what we read: a case may follow */

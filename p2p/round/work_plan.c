@@ -82,8 +82,7 @@ static bool excuse(struct work *w, const struct peer_id *id, uint64_t round)
 /* ---- commits ------------------------------------------------------------- */
 
 /* Where the moments of that member are; NULL: it did not work yet, or long ago.
- * Whoever leaves and joins again goes on: else it would choose some once a
- * seat.
+ * Whoever leaves and joins again goes on: else it would choose some each time.
  */
 static const struct work_chain *
 chain_of(const struct work *w, const struct work_commit *c, uint32_t i)

@@ -100,7 +100,7 @@ static const char head[] =
     "whom more than\n"
     "half read bad work is out for good. So somebody looks at each member "
     "once in 20 rounds\n"
-    "in the mean, and in the simulator who makes work up is in 35 rounds until "
+    "in the mean, and in the simulator who makes work up is in 27 rounds until "
     "it is out. It\n"
     "needs 3 full members. It is new, and no run has it by itself:\n"
     "machines of different kinds were measured for small models only "
