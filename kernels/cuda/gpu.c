@@ -30,6 +30,7 @@
 #define TIMEOUT_MS     120000u
 #define SPIN_MS        2.0
 #define SM_MIN         80
+#define PEERS_MAX      31 /* bits of `met` */
 #define DRIVER_ANSWERS "no answer from the GPU"
 
 /* One piece of memory from take(). */
@@ -193,6 +194,7 @@ static void gpu_give(struct gpu *g, void *p)
 {
     struct allocation **at = &g->taken;
 
+    (void)gpu_enter(g);
     while (*at != NULL && (*at)->p != p) {
         at = &(*at)->next;
     }
@@ -422,6 +424,51 @@ static int gpu_copy(struct gpu *g, void *to, const void *from, size_t bytes)
                            "copy on the GPU");
 }
 
+/* Whether the two can reach each other's memory by themselves is asked once;
+ * where they cannot, the driver takes the bytes through the host. */
+static int meet(struct gpu *g, const struct gpu *other)
+{
+    unsigned bit;
+    int can = 0;
+    cudaError_t e;
+
+    if (other->opt.ordinal >= PEERS_MAX) {
+        return 0;
+    }
+    bit = 1u << other->opt.ordinal;
+    if ((g->met & bit) != 0) {
+        return 0;
+    }
+    g->met |= bit;
+    e = cudaDeviceCanAccessPeer(&can, g->opt.ordinal, other->opt.ordinal);
+    if (e == cudaSuccess && can) {
+        e = cudaDeviceEnablePeerAccess(other->opt.ordinal, 0);
+    }
+    if (e == cudaErrorPeerAccessAlreadyEnabled) { /* by an earlier opening */
+        (void)cudaGetLastError();
+        e = cudaSuccess;
+    }
+    return gpu_check(g, e, "meeting another GPU");
+}
+
+static int gpu_copy_from(struct gpu *g,
+                         void *to,
+                         const struct gpu *other,
+                         const void *from,
+                         size_t bytes)
+{
+    int rv = gpu_enter(g);
+
+    rv = rv != 0 ? rv : meet(g, other);
+    gpu_touched(g, to, bytes);
+    return rv != 0 ? rv
+                   : gpu_check(g,
+                               cudaMemcpyPeerAsync(to, g->opt.ordinal, from,
+                                                   other->opt.ordinal, bytes,
+                                                   g->stream),
+                               "copy from another GPU");
+}
+
 static int gpu_finish(struct gpu *g)
 {
     int rv = gpu_enter(g);
@@ -442,7 +489,7 @@ static int gpu_pin(struct gpu *g, void **p, size_t bytes)
 static void gpu_unpin(struct gpu *g, void *p)
 {
     /* cudaFreeHost waits for the device, too */
-    if (p != NULL && g->broken == 0 && gpu_wait_all(g, "unpin") == 0) {
+    if (p != NULL && gpu_enter(g) == 0 && gpu_wait_all(g, "unpin") == 0) {
         (void)gpu_check(g, cudaFreeHost(p), "pinned memory");
     }
 }
@@ -537,6 +584,7 @@ static void release(struct gpu *g)
  * reset, may wait for ever. */
 static void gpu_close(struct gpu *g)
 {
+    (void)cudaSetDevice(g->opt.ordinal); /* of a broken one, too */
     while (g->taken != NULL) {
         gpu_give(g, g->taken->p);
     }
@@ -588,6 +636,14 @@ static int find_gpu(struct gpu *g, struct plugin_info *info, char *errmsg)
     int n = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
 
+    info->gpus = n;
+    if (e == cudaSuccess && n > 0 && n <= g->opt.ordinal) {
+        (void)snprintf(errmsg, PLUGIN_ERRMSG,
+                       "there is no GPU %d: this machine shows %d, the first "
+                       "is 0",
+                       g->opt.ordinal, n);
+        return LOCO_EDEVICE;
+    }
     if (e != cudaSuccess || n <= g->opt.ordinal) {
         (void)snprintf(errmsg, PLUGIN_ERRMSG,
                        "no NVIDIA GPU can be used (%s): `loco doctor` says "
@@ -703,6 +759,7 @@ static const struct plugin_table table = {
     .get = gpu_get,
     .clear = gpu_clear,
     .copy = gpu_copy,
+    .copy_from = gpu_copy_from,
     .use_theta = gpu_use_theta,
     .finish = gpu_finish,
     .pin = gpu_pin,

@@ -1,0 +1,53 @@
+/* gpus.h - the other GPUs of this machine, which make a part of each gradient;
+ * the inside of replica.h.
+ *
+ * The replica lies on the first GPU (replica/device.h): what a round packs, a
+ * checkpoint keeps and an audit repeats is there, and is what it would be with
+ * that GPU alone. Each other one has theta, a gradient and a workspace. For a
+ * batch, with C of them at work:
+ *
+ *   theta     GPU c takes slice c of C from the first, then the others' slices
+ *             from those: no link carries more than theta once
+ *   gradient  each makes that of its sequences, B / C of them, at the same time
+ *   sum       GPU c adds slice c of all others to its own; the first takes
+ * these
+ *
+ * A slice is added in the order of the GPUs, its owner first: the same bits for
+ * the same number of GPUs, every time, and other last bits than one alone has.
+ * Batches with fewer sequences than GPUs leave the last ones idle.
+ *
+ * Bytes: about 2 (C-1)/C theta in fp32 into each GPU for a step, and out of it,
+ * and one theta into the first. By way of NVLink or PCIe where the two reach
+ * each other's memory, else through the host, as the driver does it.
+ *
+ * A GPU that fails, or has no memory for one sequence, is left out until the
+ * work is opened again, and the others make the batch once more: no token is
+ * lost, a step takes longer. Where the first fails it is as with that one alone
+ * (replica_recover), and all are opened again.
+ *
+ * Held-out text, stages and the outer step know the first GPU only.
+ */
+#ifndef LOCO_TRAIN_REPLICA_GPUS_H
+#define LOCO_TRAIN_REPLICA_GPUS_H
+
+#include "train/replica/replica.h"
+
+/* Elements that come from another GPU's gradient at a time. */
+#define GPUS_PIECE ((uint64_t)4 << 20)
+
+/* Of a GPU's memory, for what comes; 0 where the replica has one GPU. */
+uint64_t replica_gpus_piece_bytes(const struct replica_options *opt,
+                                  uint64_t n);
+
+/* Those that opt.device names, after the first one's work was opened. One that
+ * cannot be opened is left out, see replica_gpus_said(). LOCO_ENOMEM. */
+int replica_gpus_open(struct replica *r);
+void replica_gpus_close(struct replica *r);
+
+/* As llama_gradient() of the replica's theta into its gradient, by all. Errors
+ * are the first GPU's, and the text's. */
+int replica_gpus_gradient(struct replica *r,
+                          const struct llama_batch *batch,
+                          double *sum);
+
+#endif
