@@ -82,21 +82,20 @@ static int check_gpu(struct daemon *d)
         .gpu = {.bf16 = strcmp(d->config.dtype, "fp32") != 0,
                 .memory_bytes = d->config.gpu_memory_bytes},
     };
-    rv = probe_gpu(&d->device, 0, &info, errmsg);
+    if (device_choose(&d->device, d->config.gpus, 1000, &reason) != 0) {
+        return complain(TROUBLE_SETTINGS, "gpus %s: %s", d->config.gpus,
+                        reason);
+    }
+    rv = probe_gpu(&d->device, d->device.gpu.ordinal, &info, errmsg);
     if (rv == 0 &&
         device_choose(&d->device, d->config.gpus, info.gpus, &reason) != 0) {
         return complain(TROUBLE_SETTINGS, "gpus %s: %s", d->config.gpus,
                         reason);
     }
-    for (int i = 0; rv == 0 && i <= d->device.n_others; i++) {
-        rv = probe_gpu(&d->device,
-                       i == 0 ? d->device.gpu.ordinal : d->device.others[i - 1],
-                       &info, errmsg);
-        d->gpu_bytes = i == 0 ? info.free_bytes : d->gpu_bytes;
-        if (rv == 0) {
-            log_info("train", "%s, %s, %llu MB for training", info.name,
-                     info.isa, (unsigned long long)info.free_bytes >> 20);
-        }
+    if (rv == 0) {
+        d->gpu_bytes = info.free_bytes;
+        log_info("train", "%s, %s, %llu MB for training", info.name, info.isa,
+                 (unsigned long long)info.free_bytes >> 20);
     }
     return rv == 0 ? 0 : complain(TROUBLE_DEVICE, "%s", errmsg);
 }

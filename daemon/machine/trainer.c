@@ -845,6 +845,7 @@ static int open_parts(struct trainer *t, char *errmsg)
     t->opt.replica.train = t->text.shards;
     if (rv == 0 && opt->loop != NULL) {
         rv = trainer_loop_open(&t->loop, opt, &t->opt.replica, errmsg);
+        t->opt.replica.device = NULL; /* what that process uses is its own */
     }
     rv = rv == 0 ? replica_open(&t->replica, &t->opt.replica, errmsg) : rv;
     t->replica.tokens_seen = opt->tokens_seen;
@@ -893,7 +894,8 @@ static void log_kernels(struct trainer *t)
                  r->micro_batch, t->opt.replica.batch,
                  r->outer.on ? "the GPU" : "the processor");
     }
-    if (t->opt.replica.device != NULL && t->opt.replica.device->n_others > 0) {
+    if (t->opt.replica.device != NULL && t->opt.replica.device->n_others > 0 &&
+        !t->opt.replica.shared) {
         log_gpus(t);
     }
     log_recompute(t);

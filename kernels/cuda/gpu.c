@@ -425,30 +425,30 @@ static int gpu_copy(struct gpu *g, void *to, const void *from, size_t bytes)
 }
 
 /* Whether the two can reach each other's memory by themselves is asked once;
- * where they cannot, the driver takes the bytes through the host. */
-static int meet(struct gpu *g, const struct gpu *other)
+ * where they cannot, or may not (a GPU has at most eight such peers), the
+ * driver takes the bytes through the host. An error that stays shows in the
+ * copy. */
+static void meet(struct gpu *g, const struct gpu *other)
 {
     unsigned bit;
     int can = 0;
     cudaError_t e;
 
     if (other->opt.ordinal >= PEERS_MAX) {
-        return 0;
+        return;
     }
     bit = 1u << other->opt.ordinal;
     if ((g->met & bit) != 0) {
-        return 0;
+        return;
     }
     g->met |= bit;
     e = cudaDeviceCanAccessPeer(&can, g->opt.ordinal, other->opt.ordinal);
     if (e == cudaSuccess && can) {
         e = cudaDeviceEnablePeerAccess(other->opt.ordinal, 0);
     }
-    if (e == cudaErrorPeerAccessAlreadyEnabled) { /* by an earlier opening */
+    if (e != cudaSuccess) {
         (void)cudaGetLastError();
-        e = cudaSuccess;
     }
-    return gpu_check(g, e, "meeting another GPU");
 }
 
 static int gpu_copy_from(struct gpu *g,
@@ -459,7 +459,9 @@ static int gpu_copy_from(struct gpu *g,
 {
     int rv = gpu_enter(g);
 
-    rv = rv != 0 ? rv : meet(g, other);
+    if (rv == 0) {
+        meet(g, other);
+    }
     gpu_touched(g, to, bytes);
     return rv != 0 ? rv
                    : gpu_check(g,
@@ -594,6 +596,7 @@ static void gpu_close(struct gpu *g)
     } else if (g->broken == LOCO_ECUDA) {
         (void)cudaDeviceReset(); /* may give this process a new context */
     }
+    (void)cudaGetLastError(); /* else the thread's next GPU would report it */
     gemm_forget(g);
     free(g->host_plan);
     free(g);

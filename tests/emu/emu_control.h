@@ -44,7 +44,8 @@ struct emu_control {
     int fault_device;
     uint64_t memory_of[EMU_DEVICES_MAX]; /* bytes; 0: as `memory` */
     uint64_t used_of[EMU_DEVICES_MAX];   /* bytes taken now */
-    uint64_t peer_bytes;                 /* copied from one to another */
+    uint64_t peer_bytes[EMU_DEVICES_MAX][EMU_DEVICES_MAX]; /* to, from */
+    int no_peers; /* they do not reach each other's memory by themselves */
 };
 
 extern struct emu_control emu_control;

@@ -57,28 +57,33 @@ struct registered {
     std::set<uintptr_t> gone; /* pages that are others by now */
 };
 static std::map<uintptr_t, struct registered> registered;
-static int opened; /* calls of emu_memory_open() */
+static int opened[EMU_DEVICES_MAX]; /* calls of emu_memory_open() */
 
-static void protect_all(int how)
+static void protect_all(int device, int how)
 {
     for (const auto &p : pieces) {
-        if (mprotect(p.second.map, p.second.mapped, how) != 0) {
+        if (p.second.device == device &&
+            mprotect(p.second.map, p.second.mapped, how) != 0) {
             emu_give_up("mprotect failed");
         }
     }
 }
 
-void emu_memory_open(void)
+void emu_memory_open(int device)
 {
-    if (opened++ == 0) {
-        protect_all(PROT_READ | PROT_WRITE);
+    for (int d = 0; d < EMU_DEVICES_MAX; d++) {
+        if ((device == EMU_ALL || device == d) && opened[d]++ == 0) {
+            protect_all(d, PROT_READ | PROT_WRITE);
+        }
     }
 }
 
-void emu_memory_close(void)
+void emu_memory_close(int device)
 {
-    if (--opened == 0) {
-        protect_all(PROT_NONE);
+    for (int d = 0; d < EMU_DEVICES_MAX; d++) {
+        if ((device == EMU_ALL || device == d) && --opened[d] == 0) {
+            protect_all(d, PROT_NONE);
+        }
     }
 }
 
@@ -157,7 +162,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     memset(x.map + GUARD + bytes, GUARD_BYTE, GUARD);
     POISON(x.map, GUARD);
     POISON(x.map + GUARD + bytes, x.mapped - GUARD - bytes);
-    if (opened == 0 && mprotect(x.map, x.mapped, PROT_NONE) != 0) {
+    if (opened[x.device] == 0 && mprotect(x.map, x.mapped, PROT_NONE) != 0) {
         emu_give_up("mprotect failed");
     }
     pieces[(uintptr_t)*p] = x;
@@ -194,9 +199,9 @@ cudaError_t cudaFree(void *p)
         emu_give_up("cudaFree of what cudaMalloc did not give");
     }
     emu_run_all();
-    emu_memory_open();
+    emu_memory_open(found->second.device);
     check_guards(&found->second);
-    emu_memory_close();
+    emu_memory_close(found->second.device);
     emu_control.used -= found->second.bytes;
     emu_control.used_of[found->second.device] -= found->second.bytes;
     emu_control.frees++;

@@ -9,7 +9,7 @@
 extern "C" {
 __attribute__((visibility("default"))) struct emu_control emu_control = {
     1, 90, (uint64_t)8 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, {0}, {0}, 0};
+    0, 0, 0, {0}, {0}, {{0}}, 0};
 }
 
 /* Never destroyed: threads may still be in it when the process ends. */
@@ -162,7 +162,8 @@ cudaError_t cudaDeviceReset(void)
     EMU_ENTER;
 
     emu_forget_registered();
-    return emu_sticky();
+    emu_forget_queues();
+    return emu_fail(emu_sticky()); /* stays with the thread */
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)

@@ -48,10 +48,11 @@ size_t emu_shared_bytes(void);
 bool emu_copies_unfenced(void);
 bool emu_wgmma_open(void);
 
-/* Of device memory: may this thread touch it? Opened for what runs on the
- * GPU; calls nest. */
-void emu_memory_open(void);
-void emu_memory_close(void);
+/* Of device memory: may this thread touch it? That of one GPU is opened for
+ * what runs there, EMU_ALL for what runs between two; calls nest. */
+#define EMU_ALL (-1)
+void emu_memory_open(int device);
+void emu_memory_close(int device);
 
 /* Whether [p, p + bytes) lies in one piece of either kind. */
 bool emu_is_device(const void *p, size_t bytes);
@@ -69,7 +70,9 @@ void emu_forget_registered(void);
 /* `body` is the stream's next work. */
 void emu_queue(cudaStream_t stream, std::function<void()> body);
 
-/* Everything that was queued on any stream. */
+/* Everything that was queued on this thread's GPU; it is lost with its context.
+ */
+void emu_forget_queues(void);
 void emu_run_all(void);
 
 #endif

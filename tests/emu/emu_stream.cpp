@@ -19,7 +19,7 @@
 #include "tests/emu/emu_runtime.h"
 
 struct task {
-    enum { BODY, RECORD, WAIT } kind;
+    enum { BODY, BETWEEN, RECORD, WAIT } kind;
     std::function<void()> body;
     struct emu_event *event;
     size_t turn; /* of the event */
@@ -53,9 +53,14 @@ static void run_one(struct emu_stream *s)
     s->tasks.pop_front();
     switch (t.kind) {
     case task::BODY:
-        emu_memory_open();
+        emu_memory_open(s->device);
         t.body();
-        emu_memory_close();
+        emu_memory_close(s->device);
+        break;
+    case task::BETWEEN: /* two GPUs */
+        emu_memory_open(EMU_ALL);
+        t.body();
+        emu_memory_close(EMU_ALL);
         break;
     case task::RECORD:
         t.event->turns[t.turn].done = true;
@@ -75,11 +80,21 @@ static void run_to(struct emu_event *e, size_t turn)
 {
     struct emu_stream *s = e->turns[turn].stream;
 
-    emu_memory_open(); /* once for all of it */
+    emu_memory_open(s->device); /* once for all of it */
     while (!e->turns[turn].done && !s->tasks.empty() && !stands(s)) {
         run_one(s);
     }
-    emu_memory_close();
+    emu_memory_close(s->device);
+}
+
+/* Its context is gone, and what was queued with it. */
+void emu_forget_queues(void)
+{
+    for (struct emu_stream *s : streams) {
+        if (s->device == emu_device()) {
+            s->tasks.clear();
+        }
+    }
 }
 
 /* For calls that wait for the whole device, and have no deadline. */
@@ -264,8 +279,8 @@ cudaError_t cudaMemcpyPeerAsync(void *to,
         !emu_is_of(from_device, from, bytes)) {
         emu_give_up("a copy between GPUs of memory that is not theirs");
     }
-    emu_control.peer_bytes += bytes;
-    emu_queue(stream, [=] { memmove(to, from, bytes); });
+    emu_control.peer_bytes[to_device][from_device] += bytes;
+    add(stream, {task::BETWEEN, [=] { memmove(to, from, bytes); }, NULL, 0});
     return cudaSuccess;
 }
 
@@ -285,6 +300,9 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
     (void)flags;
     if (peer == emu_device() || peer >= emu_control.devices) {
         emu_give_up("access to a GPU that is not another one");
+    }
+    if (emu_control.no_peers != 0) {
+        return emu_fail(cudaErrorTooManyPeers);
     }
     return emu_sticky();
 }

@@ -33,6 +33,7 @@ struct card {
     bool open;           /* there is a backend */
     bool lost;           /* failed since */
     /* Of this batch. */
+    bool works;
     struct llama_batch part;
     uint64_t at, len; /* its slice */
     double sum;
@@ -51,13 +52,34 @@ struct gpus {
     int n_said, n_told;
 };
 
+static bool has_others(const struct replica_options *opt)
+{
+    return opt->device != NULL && opt->device->n_others > 0 &&
+           opt->slots == 0 && !opt->shared;
+}
+
 uint64_t replica_gpus_piece_bytes(const struct replica_options *opt, uint64_t n)
 {
     uint64_t piece = n < GPUS_PIECE ? n : GPUS_PIECE;
 
-    return opt->device == NULL || opt->device->n_others == 0
-               ? 0
-               : piece * sizeof(float);
+    return has_others(opt) ? piece * sizeof(float) : 0;
+}
+
+uint32_t replica_gpus_rows(const struct replica_options *opt)
+{
+    uint32_t gpus = has_others(opt) ? 1 + (uint32_t)opt->device->n_others : 1;
+    uint32_t part = (opt->batch + gpus - 1) / gpus;
+
+    return gpus > 1 && part < opt->micro_batch ? part : opt->micro_batch;
+}
+
+uint32_t replica_gpus_micro_batch(const struct replica *r, int number)
+{
+    const struct gpus *g = r->gpus;
+
+    return number == 0 || g == NULL ? r->micro_batch
+           : g->cards[number].open  ? g->cards[number].micro_batch
+                                    : 0;
 }
 
 const char *replica_gpus_said(struct replica *r)
@@ -92,8 +114,7 @@ static void say(struct card *c, const char *why)
     struct gpus *g = c->all;
 
     (void)snprintf(g->said[g->n_said], sizeof g->said[0],
-                   "GPU %d is left out until the next start: %s", ordinal_of(c),
-                   why);
+                   "GPU %d is left out: %s", ordinal_of(c), why);
     g->n_said++;
 }
 
@@ -183,6 +204,45 @@ static void close_card(struct card *c)
     c->open = false;
 }
 
+#define PATTERN 1024 /* elements */
+
+/* From one GPU to the other; LOCO_EPROTO: other bytes arrive. */
+static int
+try_copy(const struct card *to, const struct card *from, uint32_t seed)
+{
+    const struct device *d = to->backend->device;
+    uint32_t sent[PATTERN], got[PATTERN];
+    uint64_t n = replica_gpus_piece_bytes(&to->all->r->opt, to->all->r->n);
+    size_t bytes = n < sizeof sent ? (size_t)n : sizeof sent;
+    int rv;
+
+    for (uint32_t i = 0; i < PATTERN; i++) {
+        sent[i] = seed + i * 0x9e3779b9U;
+    }
+    to->backend->clear(to->backend, to->piece, bytes);
+    from->backend->put(from->backend, from->piece, sent, bytes);
+    rv = from->backend->finish(from->backend);
+    rv = rv != 0 ? rv : to->backend->finish(to->backend);
+    rv = rv != 0 ? rv
+                 : device_table(d)->copy_from(device_gpu(d), to->piece,
+                                              device_gpu(from->backend->device),
+                                              from->piece, bytes);
+    to->backend->get(to->backend, got, to->piece, bytes);
+    rv = rv != 0 ? rv : to->backend->finish(to->backend);
+    return rv != 0 ? rv : memcmp(sent, got, bytes) != 0 ? LOCO_EPROTO : 0;
+}
+
+/* Machines exist whose GPUs say that they reach each other, and read other
+ * bytes: where addresses of the bus are translated wrongly. Both ways, with
+ * the first. */
+static int check_copies(const struct card *c)
+{
+    const struct card *first = &c->all->cards[0];
+    int rv = try_copy(c, first, 1);
+
+    return rv != 0 ? rv : try_copy(first, c, 2);
+}
+
 /* A file for each: GPUs that measure the same product at the same time may
  * choose differently, and the bits of each shall be the same after a restart.
  * NULL: it measures nothing. */
@@ -212,6 +272,12 @@ static void open_card(struct card *c)
     rv = backend_device(&c->own, &opt, why);
     c->open = rv == 0;
     rv = rv != 0 ? rv : take_memory(c);
+    rv = rv != 0 ? rv : check_copies(c);
+    if (rv == LOCO_EPROTO) {
+        (void)snprintf(why, sizeof why,
+                       "what it copies from another GPU, or that one from it, "
+                       "arrives as other bytes");
+    }
     if (rv == LOCO_ENOMEM) {
         (void)snprintf(why, sizeof why,
                        "its memory does not hold one sequence of the model");
@@ -222,12 +288,18 @@ static void open_card(struct card *c)
     }
 }
 
+static int open_first(struct card *c)
+{
+    c->backend = &c->all->r->backend;
+    c->open = true;
+    return take_piece(c);
+}
+
 int replica_gpus_open(struct replica *r)
 {
-    const struct device_options *d = r->opt.device;
     struct gpus *g;
 
-    if (d == NULL || d->n_others == 0 || r->opt.slots > 0) {
+    if (!has_others(&r->opt) || r->gpus_alone) {
         return 0;
     }
     g = r->gpus = calloc(1, sizeof *g);
@@ -235,17 +307,21 @@ int replica_gpus_open(struct replica *r)
         return LOCO_ENOMEM;
     }
     g->r = r;
-    g->n = 1 + d->n_others;
+    g->n = 1 + r->opt.device->n_others;
     for (int i = 0; i < g->n; i++) {
-        struct card *c = &g->cards[i];
-
-        c->all = g;
-        c->number = i;
-        if (i == 0) {
-            c->backend = &r->backend;
-            c->open = true;
-        } else {
-            open_card(c);
+        g->cards[i].all = g;
+        g->cards[i].number = i;
+    }
+    if (open_first(&g->cards[0]) != 0) {
+        (void)snprintf(g->said[g->n_said++], sizeof g->said[0],
+                       "the other GPUs are left out: GPU %d has no memory for "
+                       "what they send",
+                       ordinal_of(&g->cards[0]));
+        return 0; /* nobody else is open */
+    }
+    for (int i = 1; i < g->n; i++) {
+        if ((r->gpus_hung & 1U << i) == 0) { /* opening it may never end */
+            open_card(&g->cards[i]);
         }
     }
     return pool_open(&g->pool, g->n, NULL);
@@ -274,13 +350,13 @@ static bool is_loss(int rv)
     return rv == LOCO_ECUDA || rv == LOCO_ETIMEOUT || rv == LOCO_ENOMEM;
 }
 
+/* A thread keeps to its GPU: CUDA's last error is the thread's. */
 static void job(void *arg, int worker)
 {
     struct gpus *g = arg;
-    struct card *c =
-        worker < g->n_at_work ? &g->cards[g->at_work[worker]] : NULL;
+    struct card *c = &g->cards[worker];
 
-    if (c != NULL && c->rv == 0) {
+    if (c->works && c->rv == 0) {
         g->phase(c);
     }
 }
@@ -321,6 +397,15 @@ static int finish(const struct card *c)
     return c->backend->finish(c->backend);
 }
 
+/* The end of a phase. Also where it failed: nothing of this GPU is under way
+ * when another one that failed gives its memory back. */
+static int ended(const struct card *c, int rv)
+{
+    int end = finish(c);
+
+    return rv != 0 ? rv : end;
+}
+
 static void scatter(struct card *c)
 {
     struct card first = c->all->cards[0];
@@ -328,8 +413,7 @@ static void scatter(struct card *c)
     if (c->number > 0) {
         first.at = c->at;
         first.len = c->len;
-        c->rv = copy(c, c->theta, &first, first.theta);
-        c->rv = c->rv != 0 ? c->rv : finish(c);
+        c->rv = ended(c, copy(c, c->theta, &first, first.theta));
     }
 }
 
@@ -344,6 +428,7 @@ static void gather(struct card *c)
             c->rv = copy(c, c->theta, from, from->theta);
         }
     }
+    c->rv = ended(c, c->rv);
 }
 
 static void compute(struct card *c)
@@ -355,8 +440,7 @@ static void compute(struct card *c)
         rv = llama_gradient(c->number == 0 ? r->llama : c->llama, c->theta,
                             &c->part, c->grad, &c->sum);
     } while (rv == LOCO_ENOMEM && c->number > 0 && lower(c) == 0);
-    rv = rv != 0 ? rv : take_piece(c);
-    c->rv = rv != 0 ? rv : finish(c);
+    c->rv = ended(c, rv);
 }
 
 /* The others' gradients of this card's slice, piece by piece. */
@@ -381,7 +465,7 @@ static void reduce(struct card *c)
             c->rv = c->rv != 0 ? c->rv : t->add(device_gpu(d), &add);
         }
     }
-    c->rv = c->rv != 0 ? c->rv : finish(c);
+    c->rv = ended(c, c->rv);
 }
 
 /* The first waits for what it reads: the others write it in their next batch.
@@ -395,9 +479,7 @@ static void collect(struct card *c)
 
         c->rv = copy(c, c->grad, from, from->grad);
     }
-    if (c->number == 0 && c->rv == 0) {
-        c->rv = finish(c);
-    }
+    c->rv = ended(c, c->rv);
 }
 
 /* ---- a batch ------------------------------------------------------------ */
@@ -409,8 +491,11 @@ static void cut(struct gpus *g, const struct llama_batch *batch)
     uint64_t units = (g->r->n + SLICE_UNIT - 1) / SLICE_UNIT, at = 0;
 
     g->n_at_work = 0;
-    for (int i = 0; i < g->n && g->n_at_work < batch->b; i++) {
-        if (g->cards[i].open && !g->cards[i].lost) {
+    for (int i = 0; i < g->n; i++) {
+        struct card *c = &g->cards[i];
+
+        c->works = c->open && !c->lost && g->n_at_work < batch->b;
+        if (c->works) {
             g->at_work[g->n_at_work++] = i;
         }
     }
@@ -445,6 +530,9 @@ static bool lose(struct gpus *g)
             const char *why = device_message(c->own.device);
 
             say(c, why[0] == '\0' ? loco_strerror(c->rv) : why);
+            if (c->rv == LOCO_ETIMEOUT) {
+                g->r->gpus_hung |= 1U << c->number;
+            }
             close_card(c);
             c->lost = any = true;
         }
@@ -452,7 +540,9 @@ static bool lose(struct gpus *g)
     return any;
 }
 
-/* Until the sum is on the first; stops where somebody failed. */
+/* Until the sum is on the first; stops where somebody failed. Where the first
+ * did while it read the others, the fault may be theirs: the next time it works
+ * alone. */
 static int make(struct gpus *g)
 {
     static void (*const phases[])(struct card *) = {scatter, gather, compute,
@@ -461,6 +551,9 @@ static int make(struct gpus *g)
 
     for (size_t i = 0; i < sizeof phases / sizeof phases[0] && rv == 0; i++) {
         rv = each(g, phases[i]);
+        if (is_loss(rv) && (phases[i] == reduce || phases[i] == collect)) {
+            g->r->gpus_alone = true;
+        }
         for (int k = 1; k < g->n_at_work; k++) {
             if (g->cards[g->at_work[k]].rv != 0) {
                 return rv;

@@ -43,7 +43,7 @@ static bool plan_work(const struct replica_options *opt,
                       struct replica_plan *plan)
 {
     plan->recompute = recompute;
-    for (uint32_t rows = opt->micro_batch; rows > 0;
+    for (uint32_t rows = replica_gpus_rows(opt); rows > 0;
          rows = opt->slots > 0 ? 0 : rows / 2) {
         plan->work_bytes = work_bytes(opt, rows, recompute);
         if (plan->work_bytes <= left) {

@@ -211,7 +211,9 @@ struct replica {
     bool outer_fits; /* the plan has room for its step on the GPU */
     struct replica_outer outer;
     struct backend backend;
-    struct gpus *gpus; /* others beside the first; NULL: none */
+    struct gpus *gpus;  /* others beside the first; NULL: none */
+    uint32_t gpus_hung; /* bits of others that gave no answer once, */
+    bool gpus_alone;    /* and whether the first failed beside them */
     struct llama *llama;
     struct optimizer optimizer;
     struct loader loader;
