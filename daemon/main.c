@@ -47,11 +47,32 @@ static int usage(void)
     return LOCO_EXIT_OK;
 }
 
+/* Open one of them and close it again. */
+static int probe_gpu(const struct device_options *device,
+                     int ordinal,
+                     struct plugin_info *info,
+                     char *errmsg)
+{
+    struct device_options one = *device;
+    struct backend probe;
+    int rv;
+
+    one.gpu.ordinal = ordinal;
+    rv = backend_device(&probe, &one, errmsg);
+    if (rv == 0) {
+        *info = *device_info(probe.device);
+        backend_close(&probe);
+    }
+    return rv;
+}
+
 /* Where a GPU is asked for and there is none: say so before anything else. */
 static int check_gpu(struct daemon *d)
 {
-    struct backend probe;
+    struct plugin_info info;
+    const char *reason = NULL;
     char errmsg[PLUGIN_ERRMSG];
+    int rv;
 
     if (strcmp(d->config.device, "cpu") == 0) {
         return 0;
@@ -61,15 +82,22 @@ static int check_gpu(struct daemon *d)
         .gpu = {.bf16 = strcmp(d->config.dtype, "fp32") != 0,
                 .memory_bytes = d->config.gpu_memory_bytes},
     };
-    if (backend_device(&probe, &d->device, errmsg) != 0) {
-        return complain(TROUBLE_DEVICE, "%s", errmsg);
+    if (device_choose(&d->device, d->config.gpus, 1000, &reason) != 0) {
+        return complain(TROUBLE_SETTINGS, "gpus %s: %s", d->config.gpus,
+                        reason);
     }
-    d->gpu_bytes = device_info(probe.device)->free_bytes;
-    log_info("train", "%s, %s, %llu MB for training",
-             device_info(probe.device)->name, device_info(probe.device)->isa,
-             (unsigned long long)d->gpu_bytes >> 20);
-    backend_close(&probe);
-    return 0;
+    rv = probe_gpu(&d->device, d->device.gpu.ordinal, &info, errmsg);
+    if (rv == 0 &&
+        device_choose(&d->device, d->config.gpus, info.gpus, &reason) != 0) {
+        return complain(TROUBLE_SETTINGS, "gpus %s: %s", d->config.gpus,
+                        reason);
+    }
+    if (rv == 0) {
+        d->gpu_bytes = info.free_bytes;
+        log_info("train", "%s, %s, %llu MB for training", info.name, info.isa,
+                 (unsigned long long)info.free_bytes >> 20);
+    }
+    return rv == 0 ? 0 : complain(TROUBLE_DEVICE, "%s", errmsg);
 }
 
 /* Whoever has the invitation may take part in its place. */

@@ -14,11 +14,25 @@
 #include "kernels/backend.h"
 #include "kernels/plugin.h"
 
+/* GPUs that train together in one process. */
+#define DEVICE_GPUS_MAX 16
+
 struct device_options {
     const char *plugin; /* file; NULL or "": beside the program, then where the
                          * system looks for libraries */
     struct plugin_options gpu;
+    /* Other GPUs that make a part of each gradient (train/replica/gpus.h). */
+    int others[DEVICE_GPUS_MAX - 1];
+    int n_others;
 };
+
+/* gpu.ordinal and others = "all" of `shown` GPUs, or a list such as 0,2-3, the
+ * first of which has the replica. LOCO_EINVAL with what is wrong in *reason
+ * (static text). */
+int device_choose(struct device_options *opt,
+                  const char *text,
+                  int shown,
+                  const char **reason);
 
 /* errmsg holds PLUGIN_ERRMSG bytes. backend_close() afterwards where it
  * returned 0. LOCO_EDEVICE, LOCO_ENOMEM, LOCO_ECUDA. */

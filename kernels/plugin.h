@@ -25,7 +25,7 @@
 #include "kernels/backend.h"
 #include "proto/base/codec_type.h"
 
-#define PLUGIN_ABI     5u
+#define PLUGIN_ABI     6u
 #define PLUGIN_ERRMSG  256
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"
@@ -59,6 +59,7 @@ struct plugin_info {
     uint64_t total_bytes;
     uint64_t free_bytes; /* now, under the cap, without PLUGIN_SPARE_BYTES */
     uint32_t multiprocessors;
+    int gpus; /* that CUDA shows to this process */
     int runtime_version, driver_version, product_version;
 };
 
@@ -115,6 +116,13 @@ struct halves_op {
     int64_t n;
 };
 
+/* to (n) += from (n): gradients of GPUs that share a batch. */
+struct add_op {
+    const float *from;
+    float *to;
+    int64_t n;
+};
+
 /* clang-format off */
 /* All launchers of kernels, as BACKEND_KERNELS. From encode to halves, but for
  * mix, they wait: LOCO_ENUMERIC and LOCO_EPROTO as in codec.h and rule.h. */
@@ -126,7 +134,8 @@ struct halves_op {
     X(outer, outer_op, 0)                                                      \
     X(shift, shift_op, 0)                                                      \
     X(mix, mix_op, 0)                                                          \
-    X(halves, halves_op, 0)
+    X(halves, halves_op, 0)                                                    \
+    X(add, add_op, 0)
 /* clang-format on */
 
 #ifndef __cplusplus /* members have the names of structs */
@@ -151,6 +160,15 @@ struct plugin_table {
     int (*clear)(struct gpu *gpu, void *p, size_t bytes);
     /* Within the device, in the order of the compute stream. */
     int (*copy)(struct gpu *gpu, void *to, const void *from, size_t bytes);
+    /* From another GPU of this process, in the order of this one's compute
+     * stream. Nothing that writes to `from` may be under way there: the other
+     * has finished. No other call of the other GPU is made, so its thread may
+     * use it meanwhile. */
+    int (*copy_from)(struct gpu *gpu,
+                     void *to,
+                     const struct gpu *other,
+                     const void *from,
+                     size_t bytes);
     int (*use_theta)(struct gpu *gpu,
                      const float *theta,
                      int64_t n,

@@ -102,6 +102,16 @@ static void log_recompute(const struct trainer *t)
     }
 }
 
+/* Others beside the first one that failed, or could not be opened. */
+static void log_left_out(struct trainer *t)
+{
+    const char *said;
+
+    while ((said = replica_gpus_said(&t->replica)) != NULL) {
+        log_warn("train", "%s", said);
+    }
+}
+
 /* Open the GPU again, once, or the processor in its place. What the steps
  * since the last commit did is gone; training goes on from there. */
 static bool recover(struct trainer *t, int rc)
@@ -119,6 +129,7 @@ static bool recover(struct trainer *t, int rc)
     if (again) {
         rv = replica_recover(&t->replica, true, errmsg);
         log_warn("train", "opening it again: %s", rv == 0 ? "done" : errmsg);
+        log_left_out(t);
         log_recompute(t);
     }
     if (rv != 0 && t->opt.cpu_fallback) {
@@ -318,6 +329,7 @@ static void step(struct trainer *t)
     }
     replica_read(&t->replica, leased, at);
     rc = replica_step(&t->replica, &t->loss);
+    log_left_out(t);
     if (lost_gpu(t, rc) && recover(t, rc)) {
         return; /* the step is made again */
     }
@@ -833,6 +845,7 @@ static int open_parts(struct trainer *t, char *errmsg)
     t->opt.replica.train = t->text.shards;
     if (rv == 0 && opt->loop != NULL) {
         rv = trainer_loop_open(&t->loop, opt, &t->opt.replica, errmsg);
+        t->opt.replica.device = NULL; /* what that process uses is its own */
     }
     rv = rv == 0 ? replica_open(&t->replica, &t->opt.replica, errmsg) : rv;
     t->replica.tokens_seen = opt->tokens_seen;
@@ -857,7 +870,19 @@ static void close_parts(struct trainer *t)
     free(t);
 }
 
-static void log_kernels(const struct trainer *t)
+/* Of several: how many make the gradients, and who was left out. */
+static void log_gpus(struct trainer *t)
+{
+    if (t->opt.slots != NULL) {
+        log_warn("train", "a stage lives on the first GPU; the others rest");
+        return;
+    }
+    log_left_out(t);
+    log_info("train", "%d GPUs make each gradient of %u sequences",
+             replica_gpus_count(&t->replica), t->opt.replica.batch);
+}
+
+static void log_kernels(struct trainer *t)
 {
     const struct replica *r = &t->replica;
 
@@ -868,6 +893,10 @@ static void log_kernels(const struct trainer *t)
         log_info("train", "%u of %u sequences at a time; the outer step on %s",
                  r->micro_batch, t->opt.replica.batch,
                  r->outer.on ? "the GPU" : "the processor");
+    }
+    if (t->opt.replica.device != NULL && t->opt.replica.device->n_others > 0 &&
+        !t->opt.replica.shared) {
+        log_gpus(t);
     }
     log_recompute(t);
 }

@@ -92,6 +92,11 @@ bool trainer_repeat_begin(struct trainer_repeat *r,
     trainer_repeat_close(r);
     r->command = *command;
     r->opt = *opt;
+    if (opt->device != NULL) {
+        r->device = *opt->device;
+        r->device.n_others = 0;
+        r->opt.device = &r->device;
+    }
     *rc = !fits || opt->shared || opt->slots > 0 ||
                   lease_count(&command->lease) < command->job.repeat.steps
               ? LOCO_EINVAL

@@ -30,7 +30,8 @@ struct trainer_repeat {
     bool active;
     struct trainer_command command;
     struct replica_options opt;
-    struct replica ghost; /* the second one */
+    struct device_options device; /* of opt: the first GPU alone */
+    struct replica ghost;         /* the second one */
     bool open;
     uint32_t made;               /* steps */
     unsigned pass;               /* REPEAT_FIRST.. */

@@ -30,6 +30,7 @@
 #define TIMEOUT_MS     120000u
 #define SPIN_MS        2.0
 #define SM_MIN         80
+#define PEERS_MAX      31 /* bits of `met` */
 #define DRIVER_ANSWERS "no answer from the GPU"
 
 /* One piece of memory from take(). */
@@ -193,6 +194,7 @@ static void gpu_give(struct gpu *g, void *p)
 {
     struct allocation **at = &g->taken;
 
+    (void)gpu_enter(g);
     while (*at != NULL && (*at)->p != p) {
         at = &(*at)->next;
     }
@@ -422,6 +424,53 @@ static int gpu_copy(struct gpu *g, void *to, const void *from, size_t bytes)
                            "copy on the GPU");
 }
 
+/* Whether the two can reach each other's memory by themselves is asked once;
+ * where they cannot, or may not (a GPU has at most eight such peers), the
+ * driver takes the bytes through the host. An error that stays shows in the
+ * copy. */
+static void meet(struct gpu *g, const struct gpu *other)
+{
+    unsigned bit;
+    int can = 0;
+    cudaError_t e;
+
+    if (other->opt.ordinal >= PEERS_MAX) {
+        return;
+    }
+    bit = 1u << other->opt.ordinal;
+    if ((g->met & bit) != 0) {
+        return;
+    }
+    g->met |= bit;
+    e = cudaDeviceCanAccessPeer(&can, g->opt.ordinal, other->opt.ordinal);
+    if (e == cudaSuccess && can) {
+        e = cudaDeviceEnablePeerAccess(other->opt.ordinal, 0);
+    }
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+}
+
+static int gpu_copy_from(struct gpu *g,
+                         void *to,
+                         const struct gpu *other,
+                         const void *from,
+                         size_t bytes)
+{
+    int rv = gpu_enter(g);
+
+    if (rv == 0) {
+        meet(g, other);
+    }
+    gpu_touched(g, to, bytes);
+    return rv != 0 ? rv
+                   : gpu_check(g,
+                               cudaMemcpyPeerAsync(to, g->opt.ordinal, from,
+                                                   other->opt.ordinal, bytes,
+                                                   g->stream),
+                               "copy from another GPU");
+}
+
 static int gpu_finish(struct gpu *g)
 {
     int rv = gpu_enter(g);
@@ -442,7 +491,7 @@ static int gpu_pin(struct gpu *g, void **p, size_t bytes)
 static void gpu_unpin(struct gpu *g, void *p)
 {
     /* cudaFreeHost waits for the device, too */
-    if (p != NULL && g->broken == 0 && gpu_wait_all(g, "unpin") == 0) {
+    if (p != NULL && gpu_enter(g) == 0 && gpu_wait_all(g, "unpin") == 0) {
         (void)gpu_check(g, cudaFreeHost(p), "pinned memory");
     }
 }
@@ -537,6 +586,7 @@ static void release(struct gpu *g)
  * reset, may wait for ever. */
 static void gpu_close(struct gpu *g)
 {
+    (void)cudaSetDevice(g->opt.ordinal); /* of a broken one, too */
     while (g->taken != NULL) {
         gpu_give(g, g->taken->p);
     }
@@ -546,6 +596,7 @@ static void gpu_close(struct gpu *g)
     } else if (g->broken == LOCO_ECUDA) {
         (void)cudaDeviceReset(); /* may give this process a new context */
     }
+    (void)cudaGetLastError(); /* else the thread's next GPU would report it */
     gemm_forget(g);
     free(g->host_plan);
     free(g);
@@ -588,6 +639,14 @@ static int find_gpu(struct gpu *g, struct plugin_info *info, char *errmsg)
     int n = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
 
+    info->gpus = n;
+    if (e == cudaSuccess && n > 0 && n <= g->opt.ordinal) {
+        (void)snprintf(errmsg, PLUGIN_ERRMSG,
+                       "there is no GPU %d: this machine shows %d, the first "
+                       "is 0",
+                       g->opt.ordinal, n);
+        return LOCO_EDEVICE;
+    }
     if (e != cudaSuccess || n <= g->opt.ordinal) {
         (void)snprintf(errmsg, PLUGIN_ERRMSG,
                        "no NVIDIA GPU can be used (%s): `loco doctor` says "
@@ -703,6 +762,7 @@ static const struct plugin_table table = {
     .get = gpu_get,
     .clear = gpu_clear,
     .copy = gpu_copy,
+    .copy_from = gpu_copy_from,
     .use_theta = gpu_use_theta,
     .finish = gpu_finish,
     .pin = gpu_pin,

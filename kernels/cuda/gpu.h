@@ -71,6 +71,7 @@ struct gpu {
     struct gemm *gemm;
     uint32_t *host_plan; /* embed_bwd's, grown when needed */
     size_t host_plan_bytes;
+    unsigned met; /* bits of the GPUs whose memory this one was told of */
     int multiprocessors;
     int sm;     /* 90: compute capability 9.0 */
     int broken; /* 0, or what every call returns from now on */

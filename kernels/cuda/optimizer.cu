@@ -16,6 +16,9 @@
  * two halves and of their sum, which takes the place of the second: one pass
  * (reads 8 bytes a parameter, writes 4) and one block for each norm that adds
  * the partial sums.
+ *
+ * add: the gradient of another GPU, whose part of the batch it is, is added to
+ * this one's (reads 8 bytes a parameter, writes 4).
  */
 #include "kernels/cuda/common.cuh"
 
@@ -204,6 +207,23 @@ __global__ void round_copy_kernel(bf16 *to, const float *from, int64_t n)
     }
 }
 
+/* V elements a thread; with 4 both are aligned to 16 bytes. */
+template <int V> __global__ void add_kernel(struct add_op a)
+{
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
+    float x[V], y[V];
+
+    if (i >= a.n) {
+        return;
+    }
+    load(x, a.to + i);
+    load(y, a.from + i);
+    for (int k = 0; k < V; k++) {
+        x[k] = __fadd_rn(x[k], y[k]);
+    }
+    store(a.to + i, x);
+}
+
 /* ---- launchers ---------------------------------------------------------- */
 
 template <enum rule RULE, int V>
@@ -340,6 +360,33 @@ int cuda_halves(struct gpu *g, const struct halves_op *op)
     return rv != 0 ? rv
                    : gpu_download(g, op->norms2, norms2,
                                   HALVES_NORMS * sizeof(double));
+}
+
+int cuda_add(struct gpu *g, const struct add_op *op)
+{
+    struct add_op a = *op, rest = *op;
+    int rv = 0;
+
+    gpu_touched(g, a.to, (size_t)a.n * sizeof(float));
+    a.n = aligned(a.to) && aligned(a.from) ? a.n / 4 * 4 : 0;
+    if (a.n > 0) {
+        auto wide = add_kernel<4>;
+
+        LAUNCH(wide, (unsigned)blocks_for(a.n, THREADS * 4), THREADS, 0,
+               g->stream, a);
+        rv = gpu_launched(g, "add");
+    }
+    rest.to += a.n;
+    rest.from += a.n;
+    rest.n -= a.n;
+    if (rv == 0 && rest.n > 0) {
+        auto one = add_kernel<1>;
+
+        LAUNCH(one, (unsigned)blocks_for(rest.n, THREADS), THREADS, 0,
+               g->stream, rest);
+        rv = gpu_launched(g, "add");
+    }
+    return rv;
 }
 
 int cuda_round_copy(struct gpu *g, void *to, const float *from, int64_t n)

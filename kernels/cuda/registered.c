@@ -149,7 +149,7 @@ static void drop(struct gpu *g, struct registration **at)
     struct registration *r = *at;
 
     *at = r->next;
-    if (g->broken == 0 && gpu_wait_all(g, "unregister") == 0) {
+    if (gpu_enter(g) == 0 && gpu_wait_all(g, "unregister") == 0) {
         (void)gpu_check(g, cudaHostUnregister(r->p), "unregister");
     }
     free(r);

@@ -80,6 +80,56 @@ def breaks():
               f"nothing took its place: {log[-600:]}")
 
 
+def several(env, rounds):
+    """A peer on three GPUs, one on a processor; the log of the first."""
+    if "LOCO_GPU_PLUGIN" in os.environ:
+        raise Skipped("only the emulator has as many GPUs as it is told")
+    settings = {**dict(SMALL), "inner.batch": 4}
+    with Swarm(peers=2, rounds=rounds, period=2,
+               settings=settings.items()) as s:
+        first = s.peer().start(
+            "--run", s.yaml, "--device", "cuda", "--gpu-plugin", plugin(),
+            "--gpus", "all", env={"LOCO_EMULATOR": env}).wait_up()
+        s.peer().start("--join", s.uri()).wait_up()
+        done = s.wait_finished(seconds=300)
+        check(all(d["rounds_committed"] == rounds for d in done),
+              "a round was missed")
+        log = first.log(whole=True)
+        check("3 GPUs make each gradient of 4 sequences" in log,
+              f"they do not train together: {log[-600:]}")
+        check("the GPU failed" not in log, "the first GPU failed")
+        return log
+
+
+@test("a peer on three GPUs and a peer on a processor end equal", seconds=330)
+def several_together():
+    check("left out" not in several("devices=3", 3), "a GPU was left out")
+
+
+@test("one of three GPUs breaks: it is named, and no round is missed",
+      seconds=330)
+def one_of_several_breaks():
+    log = several("devices=3 fault_device=2 fail_launch=150", 3)
+    check(log.count("GPU 1 is left out") == 1,
+          f"it is not named once: {log[-600:]}")
+
+
+@test("a GPU that is not there, or named twice, is refused with a sentence")
+def gpus_that_are_not_there():
+    if "LOCO_GPU_PLUGIN" in os.environ:
+        raise Skipped("only the emulator has as many GPUs as it is told")
+    with Swarm(peers=1, rounds=1) as s:
+        for gpus, code, says in (
+                ("0,2", 3, "gpus 0,2: this machine shows fewer GPUs"),
+                ("0,0", 3, "gpus 0,0: a GPU is named twice"),
+                ("first", 3, "it is all, or a list such as 0,2-3")):
+            done = run(LOCOD, "--state", s.peer().state, "--listen",
+                       "127.0.0.1:0", "--run", s.yaml, "--device", "cuda",
+                       "--gpu-plugin", plugin(), "--gpus", gpus, code=code,
+                       env={**os.environ, "LOCO_EMULATOR": "devices=2"})
+            check(says in done.stderr, f"not said: {done.stderr}")
+
+
 def staged(rounds, env=None):
     """The same two peers, each with one of two stages; the log of the first and
     what both say at the end."""

@@ -583,6 +583,8 @@ void emu_launch(const void *kernel,
                 cudaStream_t stream,
                 const std::function<void()> &body)
 {
+    EMU_ENTER;
+
     if (emu_launch_fails(!configured(kernel, grid, block, shared))) {
         return;
     }
@@ -592,8 +594,10 @@ void emu_launch(const void *kernel,
 cudaError_t
 cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int value)
 {
-    if (emu_control.sticky != 0) {
-        return (cudaError_t)emu_control.sticky;
+    EMU_ENTER;
+
+    if (emu_sticky() != cudaSuccess) {
+        return emu_sticky();
     }
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize ||
         (unsigned)value > shared_max()) {

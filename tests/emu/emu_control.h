@@ -14,6 +14,9 @@
 extern "C" {
 #endif
 
+/* GPUs that the emulator can have at most. */
+#define EMU_DEVICES_MAX 8
+
 struct emu_control {
     int devices;         /* how many GPUs there are; -1: no driver */
     int sm;              /* compute capability, 90 */
@@ -36,6 +39,13 @@ struct emu_control {
     uint64_t direct;     /* bytes copied from and to them */
     int sticky;          /* the error that every call returns; 0: none */
     int hanging;
+    /* Of several GPUs. Which one a fault is for, 1 the first; 0: for all that
+     * are used then, and what breaks or hangs breaks or hangs for all. */
+    int fault_device;
+    uint64_t memory_of[EMU_DEVICES_MAX]; /* bytes; 0: as `memory` */
+    uint64_t used_of[EMU_DEVICES_MAX];   /* bytes taken now */
+    uint64_t peer_bytes[EMU_DEVICES_MAX][EMU_DEVICES_MAX]; /* to, from */
+    int no_peers; /* they do not reach each other's memory by themselves */
 };
 
 extern struct emu_control emu_control;

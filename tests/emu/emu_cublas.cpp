@@ -42,12 +42,16 @@ static void drop(void *p)
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
+    EMU_ENTER;
+
     *handle = make<struct emu_handle>();
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 {
+    EMU_ENTER;
+
     drop(handle);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -61,6 +65,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc,
                                         cublasComputeType_t compute,
                                         cudaDataType_t scale)
 {
+    EMU_ENTER;
+
     *desc = make<struct emu_desc>();
     return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F
                ? CUBLAS_STATUS_SUCCESS
@@ -69,6 +75,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc,
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
 {
+    EMU_ENTER;
+
     drop(desc);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -79,6 +87,8 @@ cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                const void *value,
                                size_t bytes)
 {
+    EMU_ENTER;
+
     cublasOperation_t *to =
         name == CUBLASLT_MATMUL_DESC_TRANSA ? &desc->a : &desc->b;
 
@@ -95,6 +105,8 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout,
                                           uint64_t columns,
                                           int64_t ld)
 {
+    EMU_ENTER;
+
     if (ld < (int64_t)rows) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
@@ -105,6 +117,8 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout,
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 {
+    EMU_ENTER;
+
     drop(layout);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -112,6 +126,8 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 cublasStatus_t
 cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
+    EMU_ENTER;
+
     *preference = make<struct emu_preference>();
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -119,6 +135,8 @@ cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 cublasStatus_t
 cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
 {
+    EMU_ENTER;
+
     drop(preference);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -129,6 +147,8 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                      const void *value,
                                      size_t bytes)
 {
+    EMU_ENTER;
+
     size_t want = name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4;
 
     (void)preference;
@@ -148,6 +168,8 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                cublasLtMatmulHeuristicResult_t *results,
                                int *got)
 {
+    EMU_ENTER;
+
     bool ta = desc->a == CUBLAS_OP_T;
     bool tb = desc->b == CUBLAS_OP_T;
     bool fits = (ta ? a->columns : a->rows) == d->rows &&
@@ -228,6 +250,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                               size_t workspace_bytes,
                               cudaStream_t stream)
 {
+    EMU_ENTER;
+
     struct product p = {
         *desc, *la, *lb, *ld, *(const float *)alpha, *(const float *)beta,
         a,     b,   c,   d};
@@ -238,7 +262,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
     (void)workspace;
     (void)workspace_bytes;
     emu_control.products++;
-    if (emu_control.sticky != 0) {
+    if (emu_sticky() != cudaSuccess) {
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
     emu_queue(stream, [=] { multiply(p); });

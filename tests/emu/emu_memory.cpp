@@ -44,6 +44,7 @@
 struct piece {
     unsigned char *map;
     size_t mapped, bytes;
+    int device;
 };
 
 static std::map<uintptr_t, struct piece> pieces; /* by the address given out */
@@ -52,31 +53,37 @@ static std::map<uintptr_t, size_t> &pinned =
 
 struct registered {
     size_t bytes;
+    int device; /* whose context knows it */
     std::set<uintptr_t> gone; /* pages that are others by now */
 };
 static std::map<uintptr_t, struct registered> registered;
-static int opened; /* calls of emu_memory_open() */
+static int opened[EMU_DEVICES_MAX]; /* calls of emu_memory_open() */
 
-static void protect_all(int how)
+static void protect_all(int device, int how)
 {
     for (const auto &p : pieces) {
-        if (mprotect(p.second.map, p.second.mapped, how) != 0) {
+        if (p.second.device == device &&
+            mprotect(p.second.map, p.second.mapped, how) != 0) {
             emu_give_up("mprotect failed");
         }
     }
 }
 
-void emu_memory_open(void)
+void emu_memory_open(int device)
 {
-    if (opened++ == 0) {
-        protect_all(PROT_READ | PROT_WRITE);
+    for (int d = 0; d < EMU_DEVICES_MAX; d++) {
+        if ((device == EMU_ALL || device == d) && opened[d]++ == 0) {
+            protect_all(d, PROT_READ | PROT_WRITE);
+        }
     }
 }
 
-void emu_memory_close(void)
+void emu_memory_close(int device)
 {
-    if (--opened == 0) {
-        protect_all(PROT_NONE);
+    for (int d = 0; d < EMU_DEVICES_MAX; d++) {
+        if ((device == EMU_ALL || device == d) && --opened[d] == 0) {
+            protect_all(d, PROT_NONE);
+        }
     }
 }
 
@@ -102,6 +109,13 @@ bool emu_is_device(const void *p, size_t bytes)
         pieces, p, bytes, +[](const struct piece &x) { return x.bytes; });
 }
 
+bool emu_is_of(int device, const void *p, size_t bytes)
+{
+    auto next = pieces.upper_bound((uintptr_t)p);
+
+    return emu_is_device(p, bytes) && (--next)->second.device == device;
+}
+
 bool emu_is_pinned(const void *p, size_t bytes)
 {
     return inside(
@@ -117,19 +131,23 @@ bool emu_is_registered(const void *p, size_t bytes)
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
+    EMU_ENTER;
+
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     struct piece x = {};
 
     emu_control.mallocs++;
     *p = NULL;
-    if (emu_control.sticky != 0) {
+    if (emu_sticky() != cudaSuccess) {
         return emu_sticky();
     }
     if (emu_due(&emu_control.fail_malloc) ||
-        emu_control.used + bytes > emu_control.memory) {
+        emu_control.used_of[emu_device()] + bytes >
+            emu_memory_of(emu_device())) {
         return emu_fail(cudaErrorMemoryAllocation);
     }
     x.bytes = bytes;
+    x.device = emu_device();
     x.mapped = (2 * GUARD + bytes + page - 1) / page * page;
     x.map = (unsigned char *)mmap(NULL, x.mapped, PROT_READ | PROT_WRITE,
                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -144,11 +162,12 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     memset(x.map + GUARD + bytes, GUARD_BYTE, GUARD);
     POISON(x.map, GUARD);
     POISON(x.map + GUARD + bytes, x.mapped - GUARD - bytes);
-    if (opened == 0 && mprotect(x.map, x.mapped, PROT_NONE) != 0) {
+    if (opened[x.device] == 0 && mprotect(x.map, x.mapped, PROT_NONE) != 0) {
         emu_give_up("mprotect failed");
     }
     pieces[(uintptr_t)*p] = x;
     emu_control.used += bytes;
+    emu_control.used_of[x.device] += bytes;
     return cudaSuccess;
 }
 
@@ -169,6 +188,8 @@ static void check_guards(const struct piece *x)
 /* Waits for all that is queued, as the real one does. */
 cudaError_t cudaFree(void *p)
 {
+    EMU_ENTER;
+
     auto found = pieces.find((uintptr_t)p);
 
     if (p == NULL) {
@@ -178,10 +199,11 @@ cudaError_t cudaFree(void *p)
         emu_give_up("cudaFree of what cudaMalloc did not give");
     }
     emu_run_all();
-    emu_memory_open();
+    emu_memory_open(found->second.device);
     check_guards(&found->second);
-    emu_memory_close();
+    emu_memory_close(found->second.device);
     emu_control.used -= found->second.bytes;
+    emu_control.used_of[found->second.device] -= found->second.bytes;
     emu_control.frees++;
     (void)munmap(found->second.map, found->second.mapped);
     pieces.erase(found);
@@ -190,9 +212,11 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 {
+    EMU_ENTER;
+
     (void)flags;
     *p = NULL;
-    if (emu_control.sticky != 0) {
+    if (emu_sticky() != cudaSuccess) {
         return emu_sticky();
     }
     if (emu_due(&emu_control.fail_pin)) {
@@ -209,6 +233,8 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 
 cudaError_t cudaFreeHost(void *p)
 {
+    EMU_ENTER;
+
     emu_run_all();
     if (pinned.erase((uintptr_t)p) == 0) {
         emu_give_up("cudaFreeHost of what cudaHostAlloc did not give");
@@ -229,11 +255,13 @@ static uintptr_t page_of(uintptr_t at)
 /* Waits for all that is queued, as the real one may. */
 cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
 {
+    EMU_ENTER;
+
     uintptr_t at = (uintptr_t)p;
 
     (void)flags;
     emu_run_all();
-    if (emu_control.sticky != 0) {
+    if (emu_sticky() != cudaSuccess) {
         return emu_sticky();
     }
     if (emu_due(&emu_control.fail_register)) {
@@ -249,13 +277,15 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
             return emu_fail(cudaErrorHostMemoryAlreadyRegistered);
         }
     }
-    registered[at] = {bytes, {}};
+    registered[at] = {bytes, emu_device(), {}};
     emu_control.registered += bytes;
     return cudaSuccess;
 }
 
 cudaError_t cudaHostUnregister(void *p)
 {
+    EMU_ENTER;
+
     auto found = registered.find((uintptr_t)p);
 
     emu_run_all();
@@ -272,8 +302,14 @@ cudaError_t cudaHostUnregister(void *p)
 
 void emu_forget_registered(void)
 {
-    registered.clear();
-    emu_control.registered = 0;
+    for (auto r = registered.begin(); r != registered.end();) {
+        if (r->second.device == emu_device()) {
+            emu_control.registered -= r->second.bytes;
+            r = registered.erase(r);
+        } else {
+            ++r;
+        }
+    }
 }
 
 void emu_write_host(void *to, const void *from, size_t bytes)
@@ -300,6 +336,8 @@ void emu_write_host(void *to, const void *from, size_t bytes)
 
 int emu_madvise(void *p, size_t bytes, int advice)
 {
+    EMU_ENTER;
+
     uintptr_t end = (uintptr_t)p + bytes;
 
     for (auto &r : registered) {

@@ -9,10 +9,19 @@
 extern "C" {
 __attribute__((visibility("default"))) struct emu_control emu_control = {
     1, 90, (uint64_t)8 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0};
+    0, 0, 0, {0}, {0}, {{0}}, 0};
 }
 
-static cudaError_t last_error;
+/* Never destroyed: threads may still be in it when the process ends. */
+std::recursive_mutex &emu_mutex = *new std::recursive_mutex;
+
+static thread_local cudaError_t last_error;
+static thread_local int current; /* GPU */
+
+int emu_device(void)
+{
+    return current;
+}
 
 /* "name=N name=N" from the environment: tests only. */
 __attribute__((constructor)) static void read_environment(void)
@@ -46,11 +55,42 @@ __attribute__((constructor)) static void read_environment(void)
     if (at != NULL) {
         emu_control.devices = (int)strtol(at + 8, NULL, 10);
     }
+    at = strstr(text, "fault_device=");
+    if (at != NULL) {
+        emu_control.fault_device = (int)strtol(at + 13, NULL, 10);
+    }
+}
+
+static bool concerns(int device)
+{
+    return emu_control.fault_device == 0 ||
+           emu_control.fault_device == device + 1;
+}
+
+uint64_t emu_memory_of(int device)
+{
+    return emu_control.memory_of[device] != 0 ? emu_control.memory_of[device]
+                                              : emu_control.memory;
 }
 
 bool emu_due(int64_t *n)
 {
-    return *n > 0 && --*n == 0;
+    return *n > 0 && concerns(current) && --*n == 0;
+}
+
+bool emu_is_broken(int device)
+{
+    return emu_control.sticky != 0 && concerns(device);
+}
+
+bool emu_is_hanging(int device)
+{
+    return emu_control.hanging != 0 && concerns(device);
+}
+
+bool emu_hangs(void)
+{
+    return emu_is_hanging(current);
 }
 
 cudaError_t emu_fail(cudaError_t e)
@@ -61,7 +101,8 @@ cudaError_t emu_fail(cudaError_t e)
 
 cudaError_t emu_sticky(void)
 {
-    return (cudaError_t)emu_control.sticky;
+    return emu_is_broken(current) ? (cudaError_t)emu_control.sticky
+                                  : cudaSuccess;
 }
 
 void emu_give_up(const char *why)
@@ -74,7 +115,7 @@ void emu_give_up(const char *why)
 int emu_launch_fails(bool configuration)
 {
     emu_control.launches++;
-    if (emu_control.sticky != 0) {
+    if (emu_sticky() != cudaSuccess) {
         (void)emu_fail(emu_sticky());
         return 1;
     }
@@ -95,6 +136,8 @@ int emu_launch_fails(bool configuration)
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
+    EMU_ENTER;
+
     *n = emu_control.devices < 0 ? 0 : emu_control.devices;
     return emu_control.devices < 0    ? cudaErrorInsufficientDriver
            : emu_control.devices == 0 ? cudaErrorNoDevice
@@ -103,23 +146,33 @@ cudaError_t cudaGetDeviceCount(int *n)
 
 cudaError_t cudaSetDevice(int device)
 {
-    return device < emu_control.devices ? emu_sticky() : cudaErrorInvalidValue;
+    EMU_ENTER;
+
+    if (device < 0 || device >= emu_control.devices) {
+        return cudaErrorInvalidValue;
+    }
+    current = device;
+    return emu_sticky();
 }
 
 /* A broken context stays so here: the worse of what GPUs do. What it had
  * registered goes with it. */
 cudaError_t cudaDeviceReset(void)
 {
+    EMU_ENTER;
+
     emu_forget_registered();
-    return emu_sticky();
+    emu_forget_queues();
+    return emu_fail(emu_sticky()); /* stays with the thread */
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
-    (void)device;
+    EMU_ENTER;
+
     memset(p, 0, sizeof *p);
     strcpy(p->name, "emulated GPU");
-    p->totalGlobalMem = emu_control.memory;
+    p->totalGlobalMem = emu_memory_of(device);
     p->major = emu_control.sm / 10;
     p->minor = emu_control.sm % 10;
     p->multiProcessorCount = 2;
@@ -128,26 +181,34 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
-    *total = emu_control.memory;
-    *free_bytes = emu_control.memory - emu_control.used;
+    EMU_ENTER;
+
+    *total = emu_memory_of(current);
+    *free_bytes = *total - emu_control.used_of[current];
     return emu_sticky();
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version)
 {
+    EMU_ENTER;
+
     *version = 13000;
     return cudaSuccess;
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
+    EMU_ENTER;
+
     *version = 13000;
     return cudaSuccess;
 }
 
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t e = emu_control.sticky != 0 ? emu_sticky() : last_error;
+    EMU_ENTER;
+
+    cudaError_t e = emu_sticky() != cudaSuccess ? emu_sticky() : last_error;
 
     last_error = cudaSuccess;
     return e;
@@ -155,6 +216,8 @@ cudaError_t cudaGetLastError(void)
 
 const char *cudaGetErrorString(cudaError_t e)
 {
+    EMU_ENTER;
+
     switch (e) {
     case cudaSuccess:
         return "no error";

@@ -6,6 +6,7 @@
 #include "kernels/pool.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
+#include "train/replica/gpus.h"
 #include "train/replica/host.h"
 #include "train/replica/outer.h"
 #include "train/replica/plan.h"
@@ -289,6 +290,8 @@ int replica_open_work(struct replica *r, char *errmsg)
         bind_engine(r);
         replica_outer_open(r);
         replica_register(r);
+        rv = replica_gpus_open(r);
+        rv = rv == 0 ? 0 : errmsg_fail(errmsg, rv, "out of memory for threads");
     }
     return rv;
 }
@@ -298,6 +301,7 @@ void replica_close_work(struct replica *r)
     if (r->have_optimizer) {
         optimizer_close(&r->optimizer);
     }
+    replica_gpus_close(r);
     llama_close(r->llama);
     if (r->have_backend) {
         replica_outer_close(r);

@@ -2,6 +2,7 @@
 #include "train/replica/plan.h"
 
 #include "train/replica/device.h"
+#include "train/replica/gpus.h"
 #include "train/replica/outer.h"
 
 /* Of a micro-batch of `rows` sequences; of a stage: of all in its slots. */
@@ -42,7 +43,7 @@ static bool plan_work(const struct replica_options *opt,
                       struct replica_plan *plan)
 {
     plan->recompute = recompute;
-    for (uint32_t rows = opt->micro_batch; rows > 0;
+    for (uint32_t rows = replica_gpus_rows(opt); rows > 0;
          rows = opt->slots > 0 ? 0 : rows / 2) {
         plan->work_bytes = work_bytes(opt, rows, recompute);
         if (plan->work_bytes <= left) {
@@ -51,6 +52,35 @@ static bool plan_work(const struct replica_options *opt,
         }
     }
     return false;
+}
+
+/* The same with as little made again as it must. */
+static void plan_least(const struct replica_options *opt,
+                       uint64_t left,
+                       struct replica_plan *plan)
+{
+    for (int level = LLAMA_RECOMPUTE_NOTHING;
+         level <= LLAMA_RECOMPUTE_LAYERS &&
+         !plan_work(opt, (enum llama_recompute)level, left, plan);
+         level++) {
+    }
+}
+
+void replica_plan_part(const struct replica_options *opt,
+                       uint64_t have_bytes,
+                       struct replica_plan *plan)
+{
+    const uint64_t n =
+        (uint64_t)replica_room(opt, opt->micro_batch, LLAMA_RECOMPUTE_NOTHING)
+            .part.numel;
+
+    *plan =
+        (struct replica_plan){.state_bytes = 2 * n * sizeof(float) +
+                                             replica_gpus_piece_bytes(opt, n)};
+    plan_least(opt,
+               have_bytes > plan->state_bytes ? have_bytes - plan->state_bytes
+                                              : 0,
+               plan);
 }
 
 void replica_plan(const struct replica_options *opt,
@@ -65,16 +95,13 @@ void replica_plan(const struct replica_options *opt,
     const uint64_t eval = stage ? n * sizeof(float) : 0;
     uint64_t left;
 
-    *plan = (struct replica_plan){.state_bytes = 4 * n * sizeof(float) + eval +
-                                                 step_bytes(opt)};
+    *plan = (struct replica_plan){
+        .state_bytes = 4 * n * sizeof(float) + eval + step_bytes(opt) +
+                       replica_gpus_piece_bytes(opt, n)};
     left = have_bytes > plan->state_bytes ? have_bytes - plan->state_bytes : 0;
     plan->kept_bytes =
         work_bytes(opt, stage ? opt->micro_batch : 1, LLAMA_RECOMPUTE_NOTHING);
-    for (int level = LLAMA_RECOMPUTE_NOTHING;
-         level <= LLAMA_RECOMPUTE_LAYERS &&
-         !plan_work(opt, (enum llama_recompute)level, left, plan);
-         level++) {
-    }
+    plan_least(opt, left, plan);
     if (plan->micro_batch == 0 || outer == 0) {
         return;
     }

@@ -39,4 +39,10 @@ void replica_plan(const struct replica_options *opt,
                   uint64_t have_bytes,
                   struct replica_plan *plan);
 
+/* The same of a GPU that makes a part of the gradients (replica/gpus.h): theta,
+ * a gradient, and the workspace for that; no moments, no outer step. */
+void replica_plan_part(const struct replica_options *opt,
+                       uint64_t have_bytes,
+                       struct replica_plan *plan);
+
 #endif

@@ -1,6 +1,7 @@
 /* replica.c - memory, inner steps, evaluation; see replica.h. What goes to and
  * comes from other peers: replica/sync.c. */
 #include "train/replica/device.h"
+#include "train/replica/gpus.h"
 #include "train/replica/host.h"
 #include "train/replica/state.h"
 #include "train/replica/trainers.h"
@@ -311,7 +312,9 @@ int replica_gradient(struct replica *r,
         return rv;
     }
     do {
-        rv = llama_gradient(r->llama, r->theta, &batch, r->grad, sum);
+        rv = r->gpus != NULL
+                 ? replica_gpus_gradient(r, &batch, sum)
+                 : llama_gradient(r->llama, r->theta, &batch, r->grad, sum);
     } while (rv == LOCO_ENOMEM && replica_lower_micro_batch(r));
     return rv == 0 && !isfinite(*sum) ? LOCO_ENUMERIC : rv;
 }

@@ -44,7 +44,8 @@
  * else the method reads in this process (replica/device.h); the anchors and the
  * state are here, so that a GPU that fails takes nothing with it but the steps
  * since the last commit (replica_recover); with room for copies of phi and m
- * the outer step is made there (replica/outer.h). Where the GPU's memory does
+ * the outer step is made there (replica/outer.h). Other GPUs of the machine
+ * make a part of each gradient (replica/gpus.h). Where the GPU's memory does
  * not hold a micro-batch, half of it is tried, down to one sequence; the batch
  * stays what it is. A stage's micro-batch is that of all its hosts. Where one
  * sequence, or a stage's micro-batch, does not fit, the backward pass makes
@@ -210,6 +211,9 @@ struct replica {
     bool outer_fits; /* the plan has room for its step on the GPU */
     struct replica_outer outer;
     struct backend backend;
+    struct gpus *gpus;  /* others beside the first; NULL: none */
+    uint32_t gpus_hung; /* bits of others that gave no answer once, */
+    bool gpus_alone;    /* and whether the first failed beside them */
     struct llama *llama;
     struct optimizer optimizer;
     struct loader loader;
@@ -275,6 +279,11 @@ void replica_close(struct replica *r);
  * place. At the anchor, with nothing pending and no moments but those of the
  * state; then as before. LOCO_EINVAL for a replica that had no GPU. */
 int replica_recover(struct replica *r, bool device, char *errmsg);
+
+/* GPUs that make the gradients; 0 on a processor. And what to say of one that
+ * was left out, each once; NULL: nothing. */
+int replica_gpus_count(const struct replica *r);
+const char *replica_gpus_said(struct replica *r);
 
 /* Wire bytes of commits come from here: so many bytes of whole pages, private
  * ones, which stay until replica_close(); a GPU that makes the outer step is

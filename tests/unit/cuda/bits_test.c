@@ -394,6 +394,32 @@ static void try_mix(int64_t n, float keep)
     forget();
 }
 
+/* Gradients of two GPUs: also from where an address is not one of four. */
+static void try_add(int64_t n, int64_t from)
+{
+    float *to = any_floats(n, 30), *x = any_floats(n, 30);
+    float *got = host_floats(n);
+    float *there = up(to, n);
+    struct add_op op = {.to = there + from, .from = up(x, n), .n = n - from};
+
+    assert_int_equal(table()->add(device_gpu(gpu.device), &op), 0);
+    for (int64_t i = from; i < n; i++) {
+        to[i] = to[i] + x[i - from];
+    }
+    down(got, there, n);
+    check_bits(got, to, (size_t)n * 4, "a sum");
+    done();
+    forget();
+}
+
+static void sums(void)
+{
+    try_add(1, 0);
+    try_add(1027, 0);
+    try_add(1024, 0);
+    try_add(1030, 3);
+}
+
 static void mixes(void)
 {
     try_mix(1, 0.5f);
@@ -409,6 +435,7 @@ CASE(wire_bytes_are_those_of_a_processor, wires)
 CASE(bad_wire_bytes_are_refused_as_by_a_processor, refusals)
 CASE(outer_steps_have_the_bits_of_a_processor, outer_steps)
 CASE(mixes_and_copies_have_the_bits_of_a_processor, mixes)
+CASE(sums_of_gradients_have_the_bits_of_a_processor, sums)
 /* clang-format on */
 
 int main(int argc, char **argv)
@@ -421,6 +448,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_wire_bytes_are_refused_as_by_a_processor),
         cmocka_unit_test(outer_steps_have_the_bits_of_a_processor),
         cmocka_unit_test(mixes_and_copies_have_the_bits_of_a_processor),
+        cmocka_unit_test(sums_of_gradients_have_the_bits_of_a_processor),
     };
 
     plugin_path = argc > 1 ? argv[1] : plugin_path;

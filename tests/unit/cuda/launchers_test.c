@@ -188,6 +188,11 @@ static struct halves_op make_halves_op(void)
         .first = at[0], .second = at[1], .norms2 = norms2, .n = FLOATS};
 }
 
+static struct add_op make_add_op(void)
+{
+    return (struct add_op){.from = at[0], .to = at[1], .n = FLOATS};
+}
+
 #define X(kernel, type, units)                                                 \
     static int call_##kernel(void)                                             \
     {                                                                          \
@@ -300,6 +305,11 @@ static int call_get_beside(void)
     return table->get_beside(device, pinned, at[0], sizeof host);
 }
 
+static int call_copy_from(void)
+{
+    return table->copy_from(device, at[0], device, at[1], sizeof host);
+}
+
 static int call_copies_done(void)
 {
     return table->copies_done(device);
@@ -323,6 +333,7 @@ static const struct launcher {
     {"get", call_get, 0, 0},
     {"clear", call_clear, 0, 0},
     {"copy", call_copy, 0, 0},
+    {"copy_from", call_copy_from, 0, 0},
     {"use_theta", call_use_theta, 0, LAUNCHES},
     {"finish", call_finish, 0, 0},
     {"pin", call_pin, 1, GIVES | PINS},
@@ -357,6 +368,7 @@ static const struct launcher {
     {"shift", call_shift, 1, LAUNCHES},
     {"mix", call_mix, 0, LAUNCHES},
     {"halves", call_halves, 1, LAUNCHES},
+    {"add", call_add, 0, LAUNCHES},
 };
 #define N_LAUNCHERS (sizeof launchers / sizeof launchers[0])
 

@@ -5,7 +5,7 @@ if(NOT LOCO_SANITIZE STREQUAL "thread")
   include(emu/emu.cmake)
 endif()
 if(TARGET loco_cuda_emulated)
-  foreach(name bits faults kernels launchers methods model outer
+  foreach(name bits faults gpus kernels launchers methods model outer
       registered stage stage_replica)
     loco_unit(cuda ${name} loco_train)
     add_dependencies(test_cuda_${name} loco_cuda_emulated)
@@ -20,7 +20,7 @@ if(TARGET loco_cuda_emulated)
   endif()
   # After a hang or a broken GPU the plug-in frees nothing of CUDA's, on purpose;
   # the emulator knows it (emu/emu_memory.cpp). These were not tried with that.
-  set_tests_properties(unit/cuda/faults unit/cuda/launchers unit/cuda/methods
+  set_tests_properties(unit/cuda/faults unit/cuda/gpus unit/cuda/launchers unit/cuda/methods
     unit/cuda/outer unit/cuda/registered unit/cuda/stage_replica PROPERTIES
     ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
 endif()
