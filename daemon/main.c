@@ -47,6 +47,8 @@ static int usage(void)
     return LOCO_EXIT_OK;
 }
 
+#define GPUS_NAMED 1000 /* numbers of GPUs are below it */
+
 /* Open one of them and close it again. */
 static int probe_gpu(const struct device_options *device,
                      int ordinal,
@@ -82,7 +84,8 @@ static int check_gpu(struct daemon *d)
         .gpu = {.bf16 = strcmp(d->config.dtype, "fp32") != 0,
                 .memory_bytes = d->config.gpu_memory_bytes},
     };
-    if (device_choose(&d->device, d->config.gpus, 1000, &reason) != 0) {
+    /* How many there are is known once one is open: the first that is named. */
+    if (device_choose(&d->device, d->config.gpus, GPUS_NAMED, &reason) != 0) {
         return complain(TROUBLE_SETTINGS, "gpus %s: %s", d->config.gpus,
                         reason);
     }

@@ -112,6 +112,23 @@ static void log_left_out(struct trainer *t)
     }
 }
 
+/* Of several that were opened: how many make the gradients. */
+static void log_gpus(struct trainer *t)
+{
+    const struct replica_options *opt = &t->replica.opt;
+
+    if (opt->device == NULL || opt->device->n_others == 0 || opt->shared) {
+        return;
+    }
+    if (opt->slots > 0) {
+        log_warn("train", "a stage lives on the first GPU; the others rest");
+        return;
+    }
+    log_left_out(t);
+    log_info("train", "%d GPUs make each gradient of %u sequences",
+             replica_gpus_count(&t->replica), opt->batch);
+}
+
 /* Open the GPU again, once, or the processor in its place. What the steps
  * since the last commit did is gone; training goes on from there. */
 static bool recover(struct trainer *t, int rc)
@@ -129,7 +146,7 @@ static bool recover(struct trainer *t, int rc)
     if (again) {
         rv = replica_recover(&t->replica, true, errmsg);
         log_warn("train", "opening it again: %s", rv == 0 ? "done" : errmsg);
-        log_left_out(t);
+        log_gpus(t);
         log_recompute(t);
     }
     if (rv != 0 && t->opt.cpu_fallback) {
@@ -155,6 +172,7 @@ static int find_device(struct trainer *t)
         return LOCO_EDEVICE;
     }
     log_warn("train", "the GPU was lost, and is open again");
+    log_gpus(t);
     log_recompute(t);
     return 0;
 }
@@ -870,18 +888,6 @@ static void close_parts(struct trainer *t)
     free(t);
 }
 
-/* Of several: how many make the gradients, and who was left out. */
-static void log_gpus(struct trainer *t)
-{
-    if (t->opt.slots != NULL) {
-        log_warn("train", "a stage lives on the first GPU; the others rest");
-        return;
-    }
-    log_left_out(t);
-    log_info("train", "%d GPUs make each gradient of %u sequences",
-             replica_gpus_count(&t->replica), t->opt.replica.batch);
-}
-
 static void log_kernels(struct trainer *t)
 {
     const struct replica *r = &t->replica;
@@ -894,10 +900,7 @@ static void log_kernels(struct trainer *t)
                  r->micro_batch, t->opt.replica.batch,
                  r->outer.on ? "the GPU" : "the processor");
     }
-    if (t->opt.replica.device != NULL && t->opt.replica.device->n_others > 0 &&
-        !t->opt.replica.shared) {
-        log_gpus(t);
-    }
+    log_gpus(t);
     log_recompute(t);
 }
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+from cuda_tests import plugin
 from e2e_registry import test
 from swarm import Swarm, check, wait_for
 
@@ -95,6 +96,15 @@ def loops_train():
         check(last[0]["take"] == ROUNDS, f"not the last round: {last}")
         # Goals 1, 2 and 3 by equal steps: their mean draws all parameters.
         check(abs(last[0]["last"] - 2) < 0.1, f"not the mean: {last}")
+
+
+@test("loops of their own beside daemons with --device cuda: the GPUs are the "
+      "loops'")
+def loops_beside_gpus():
+    with Looped(peers=2) as s:
+        s.start("--device", "cuda", "--gpu-plugin", plugin(), "--gpus", "all")
+        s.loops()
+        s.wait_finished()
 
 
 @test("kill -9 of a loop in a round: the others go on, the next loop takes over "

@@ -30,8 +30,7 @@ struct card {
     float *theta, *grad; /* (n) of the GPU */
     float *piece;        /* (piece) of the GPU; NULL: not taken yet */
     char *tuning;        /* its file of choices; NULL: none */
-    bool open;           /* there is a backend */
-    bool lost;           /* failed since */
+    bool open;           /* there is a backend, and it did not fail */
     /* Of this batch. */
     bool works;
     struct llama_batch part;
@@ -94,7 +93,7 @@ int replica_gpus_count(const struct replica *r)
     int n = r->opt.device == NULL || !r->have_backend ? 0 : 1;
 
     for (int i = 1; r->gpus != NULL && i < r->gpus->n; i++) {
-        n += r->gpus->cards[i].open && !r->gpus->cards[i].lost;
+        n += r->gpus->cards[i].open;
     }
     return n;
 }
@@ -129,28 +128,32 @@ static int take_piece(struct card *c)
     return c->piece == NULL ? LOCO_ENOMEM : 0;
 }
 
-/* The workspace, or a smaller one, until one fits. */
+/* A smaller workspace than that; false: there is none. */
+static bool shrink(struct card *c)
+{
+    if (c->micro_batch > 1) {
+        c->micro_batch /= 2;
+        return true;
+    }
+    if (c->recompute < LLAMA_RECOMPUTE_LAYERS) {
+        c->recompute++;
+        return true;
+    }
+    return false;
+}
+
+/* One workspace after the other until one fits. */
 static int open_llama(struct card *c)
 {
     const struct replica_options *opt = &c->all->r->opt;
+    struct llama_room room;
     int rv;
 
-    for (;;) {
-        struct llama_room room =
-            replica_room(opt, c->micro_batch, c->recompute);
-
+    do {
+        room = replica_room(opt, c->micro_batch, c->recompute);
         rv = llama_open_room(&c->llama, &opt->model, c->backend, &room);
-        if (rv != LOCO_ENOMEM) {
-            return rv;
-        }
-        if (c->micro_batch > 1) {
-            c->micro_batch /= 2;
-        } else if (c->recompute < LLAMA_RECOMPUTE_LAYERS) {
-            c->recompute++;
-        } else {
-            return rv;
-        }
-    }
+    } while (rv == LOCO_ENOMEM && shrink(c));
+    return rv;
 }
 
 /* Less of it, after a launcher found no memory. */
@@ -158,14 +161,7 @@ static int lower(struct card *c)
 {
     llama_close(c->llama);
     c->llama = NULL;
-    if (c->micro_batch > 1) {
-        c->micro_batch /= 2;
-    } else if (c->recompute < LLAMA_RECOMPUTE_LAYERS) {
-        c->recompute++;
-    } else {
-        return LOCO_ENOMEM;
-    }
-    return open_llama(c);
+    return shrink(c) ? open_llama(c) : LOCO_ENOMEM;
 }
 
 static int take_memory(struct card *c)
@@ -281,6 +277,9 @@ static void open_card(struct card *c)
     if (rv == LOCO_ENOMEM) {
         (void)snprintf(why, sizeof why,
                        "its memory does not hold one sequence of the model");
+    }
+    if (rv != 0 && why[0] == '\0' && c->open) {
+        (void)snprintf(why, sizeof why, "%s", device_message(c->own.device));
     }
     if (rv != 0) {
         close_card(c);
@@ -494,7 +493,7 @@ static void cut(struct gpus *g, const struct llama_batch *batch)
     for (int i = 0; i < g->n; i++) {
         struct card *c = &g->cards[i];
 
-        c->works = c->open && !c->lost && g->n_at_work < batch->b;
+        c->works = c->open && g->n_at_work < batch->b;
         if (c->works) {
             g->at_work[g->n_at_work++] = i;
         }
@@ -534,7 +533,7 @@ static bool lose(struct gpus *g)
                 g->r->gpus_hung |= 1U << c->number;
             }
             close_card(c);
-            c->lost = any = true;
+            any = true;
         }
     }
     return any;
@@ -574,7 +573,7 @@ int replica_gpus_gradient(struct replica *r,
     g->cards[0].grad = r->grad;
     do {
         cut(g, batch);
-        if (g->n_at_work == 1) {
+        if (g->n_at_work <= 1) {
             return llama_gradient(r->llama, r->theta, batch, r->grad, sum);
         }
         rv = make(g);

@@ -11,11 +11,10 @@
  *   sum       GPU c adds slice c of all others to its own; the first takes
  * these
  *
- * In vectors of n fp32, (2C-1)/C go into each GPU for a step but the first,
- * which gets 2(C-1)/C and gives 3(C-1)/C; the same among the others whatever C
- * is. By way of NVLink or PCIe where two reach each other's memory, else
- * through the host, as the driver does it. No copy and no sum runs beside
- * computation.
+ * Copies of a step, in slices of n / C elements in fp32: 3 from the first to
+ * each other GPU, 2 back, 2 from each other to each other. By way of NVLink or
+ * PCIe where two reach each other's memory, else through the host, as the
+ * driver does it. No copy and no sum runs beside computation.
  *
  * A slice is added in the order of the GPUs, its owner first, so the bits do
  * not depend on who is faster. They do depend on how many there are, on their
