@@ -17,6 +17,10 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 
 
 def commit():
+    """HEAD, or LOCO_COMMIT: that of a binary which was built before it."""
+    known = os.environ.get("LOCO_COMMIT")
+    if known:
+        return known
     done = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
                           capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
@@ -102,7 +106,7 @@ class Kept:
 
     def __init__(self, results, cases):
         self.results, self.cases = results, cases
-        self.commit = commit()  # of the binary, which was built before
+        self.commit = commit()
         os.makedirs(results, exist_ok=True)
         paths = {self.path(name) for name in cases}
         assert len(paths) == len(cases), "two cases have one file"
