@@ -77,6 +77,10 @@ static int check_gpu(struct daemon *d)
     int rv;
 
     if (strcmp(d->config.device, "cpu") == 0) {
+        if (strcmp(d->config.gpus, "0") != 0) {
+            log_warn("train", "gpus %s: not used; device is cpu, not cuda",
+                     d->config.gpus);
+        }
         return 0;
     }
     d->device = (struct device_options){

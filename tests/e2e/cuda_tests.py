@@ -114,7 +114,8 @@ def one_of_several_breaks():
           f"it is not named once: {log[-600:]}")
 
 
-@test("a GPU that is not there, or named twice, is refused with a sentence")
+@test("a GPU that is not there, or named twice, is refused with a sentence; "
+      "one that is not used is named")
 def gpus_that_are_not_there():
     if "LOCO_GPU_PLUGIN" in os.environ:
         raise Skipped("only the emulator has as many GPUs as it is told")
@@ -128,6 +129,9 @@ def gpus_that_are_not_there():
                        "--gpu-plugin", plugin(), "--gpus", gpus, code=code,
                        env={**os.environ, "LOCO_EMULATOR": "devices=2"})
             check(says in done.stderr, f"not said: {done.stderr}")
+        idle = s.peer().start("--run", s.yaml, "--gpus", "all").wait_up()
+        check("gpus all: not used; device is cpu" in idle.log(whole=True),
+              "GPUs that a processor's trainer ignores, and not a word")
 
 
 def staged(rounds, env=None):
