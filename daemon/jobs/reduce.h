@@ -21,6 +21,7 @@ struct reduce {
     uint32_t segment_elements; /* of the longest segment */
     float clip;                /* of a sum of lanes; 0: none (codec.h) */
     bool centred;              /* the same */
+    bool raw;                  /* of the own contribution (lanes_raw) */
     struct lanes lanes;
 };
 

@@ -34,6 +34,7 @@ int run_vector_read(struct run_vector *v,
     v->centred = strcmp(s->robust, "centred") == 0;
     v->audits_work = text_is(s->audit, "work");
     v->audits = audit_has_sums(s->audit);
+    v->raw = lanes_raw(v->method.wire, v->audits);
     return 0;
 }
 
@@ -42,6 +43,9 @@ uint32_t run_vector_segment(const struct run_vector *v)
     uint32_t block = exchange_block(v->exchange, v->codec->block);
     uint64_t blocks = RUN_SEGMENT_BYTES / v->codec->bytes(block);
 
+    if (blocks > RUN_SEGMENT_ELEMENTS / block) {
+        blocks = RUN_SEGMENT_ELEMENTS / block;
+    }
     return (uint32_t)(blocks > 0 ? blocks : 1) * block;
 }
 

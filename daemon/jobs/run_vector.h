@@ -13,10 +13,11 @@
 #include "p2p/terms.h"
 #include "proto/manifest.h"
 #include "train/model/llama_part.h"
-#include "train/sync/codec/codec.h"
+#include "train/sync/codec/lanes.h"
 #include "train/sync/method.h"
 
-#define RUN_SEGMENT_BYTES (256U << 10) /* of the wire, at most */
+#define RUN_SEGMENT_BYTES    (256U << 10) /* of the wire, at most */
+#define RUN_SEGMENT_ELEMENTS (1U << 20)   /* the same */
 
 struct run_vector {
     struct method method;
@@ -26,6 +27,7 @@ struct run_vector {
     bool centred;                /* the same */
     bool audits;      /* members make parts of the sums of others again.. */
     bool audits_work; /* ..and some leases, where the manifest asks for it */
+    bool raw;         /* owners' own contributions: lanes_raw */
 };
 
 /* How contributions travel and become one vector. */

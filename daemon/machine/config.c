@@ -213,6 +213,7 @@ static int open_exchange(struct machine *m)
     m->wire.reduce.segment_elements = m->terms.segment_elements;
     m->wire.reduce.clip = m->vector.clip;
     m->wire.reduce.centred = m->vector.centred;
+    m->wire.reduce.raw = m->vector.raw;
     if (m->terms.quorum && m->wire.zeros == NULL) {
         m->wire.zeros = calloc(m->n_wire, sizeof *m->wire.zeros);
         if (m->wire.zeros == NULL) {

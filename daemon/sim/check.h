@@ -48,6 +48,7 @@ struct check_options {
     const struct sim *sim; /* sites of peers */
     float norm_clip;
     bool centred;
+    bool raw;            /* owners' own contributions: lanes_raw */
     bool missums;        /* somebody sums wrong: results are not replayed */
     struct node **nodes; /* by peer, NULL while dead; borrowed */
 };

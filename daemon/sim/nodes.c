@@ -377,6 +377,10 @@ static void set_defaults(struct sim *s,
                                  : s->local_opt.centred ? 0.75f
                                                         : 1.5f;
     }
+    if (codec_types[codec->id].holds == CODEC_PARTS) { /* rules.def */
+        s->local_opt.error_feedback = true;
+        s->local_opt.norm_clip = 0;
+    }
     s->starters = s->n;
     s->limit_ms = 240000 + s->rounds * 10000;
 }
@@ -497,6 +501,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
                                 .exchange = s->local_opt.exchange,
                                 .norm_clip = s->local_opt.norm_clip,
                                 .centred = s->local_opt.centred,
+                                .raw = local_raw(&s->local_opt),
                                 .sim = s,
                                 .missums = s->missums,
                                 .nodes = s->nodes};

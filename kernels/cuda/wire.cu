@@ -224,7 +224,8 @@ __device__ inline uint32_t total(uint32_t mine, uint32_t *shared)
 /* See sync/codec/int2.c. */
 __device__ inline uint32_t int2_whole(float x, float inverse)
 {
-    float t = __fmul_rn(__uint_as_float(__float_as_uint(x) & SIGN_OFF), inverse);
+    float t =
+        __fmul_rn(__uint_as_float(__float_as_uint(x) & SIGN_OFF), inverse);
 
     return (uint32_t)__float2int_rz(__fadd_rn(__fmul_rn(t, 256.0f), 0.5f));
 }
@@ -285,6 +286,260 @@ __device__ inline void encode_int2(const struct wire_args &a,
     }
 }
 
+/* ---- sparse: see sync/codec/sparse.c. A warp for each group of 64 elements,
+ * lane and lane + 32 in a lane. ----------------------------------------------
+ */
+
+#define SPARSE_GROUP 64
+#define SPARSE_KEPT  12
+#define SPARSE_WORDS (CODEC_SPARSE_BLOCK / SPARSE_GROUP)
+#define SPARSE_STEPS 63u
+#define SPARSE_LEVEL_MOST 0x3fbu
+#define SPARSE_RANKS 3284214703056ull /* C(64, 12) */
+
+struct pair {
+    uint32_t at[2]; /* of elements lane, lane + 32 */
+};
+
+/* [p * 13 + j] = C(p, j), of all threads of the block. */
+__device__ inline void choose_table(uint64_t *choose)
+{
+    for (int k = threadIdx.x; k < SPARSE_GROUP * (SPARSE_KEPT + 1);
+         k += THREADS) {
+        int p = k / (SPARSE_KEPT + 1), j = k % (SPARSE_KEPT + 1);
+        uint64_t x = 1;
+
+        for (int i = 0; i < j; i++) {
+            x = p > i ? x * (uint64_t)(p - i) / (uint64_t)(i + 1) : 0;
+        }
+        choose[k] = x;
+    }
+    __syncthreads();
+}
+
+/* How many bits of a mask of 64 are below p. */
+__device__ inline int below(uint64_t mask, int p)
+{
+    return __popcll(mask & ((1ull << p) - 1));
+}
+
+/* The 12 largest; of equal ones those that come first. */
+__device__ inline uint64_t largest(const struct pair &magnitude)
+{
+    int lane = threadIdx.x % WARP;
+    int before[2] = {0, 0};
+    uint64_t mask;
+
+    for (int k = 0; k < WARP; k++) { /* no index that registers do not have */
+        uint32_t x = __shfl_sync(ALL, magnitude.at[0], k);
+        uint32_t y = __shfl_sync(ALL, magnitude.at[1], k);
+
+        for (int h = 0; h < 2; h++) {
+            int own = lane + WARP * h;
+
+            before[h] += x > magnitude.at[h] ||
+                         (x == magnitude.at[h] && k < own);
+            before[h] += y > magnitude.at[h] ||
+                         (y == magnitude.at[h] && k + WARP < own);
+        }
+    }
+    mask = before[0] < SPARSE_KEPT ? 1ull << lane : 0;
+    mask |= before[1] < SPARSE_KEPT ? 1ull << (lane + WARP) : 0;
+    return warp_sum(mask); /* each bit is one lane's */
+}
+
+/* Signs and rank; *level is 0 where the group is sent as zeros. */
+__device__ inline uint64_t sparse_word(const struct wire_args &a,
+                                       int64_t at,
+                                       int n,
+                                       const uint64_t *choose,
+                                       uint32_t *level)
+{
+    int lane = threadIdx.x % WARP, kept = n < SPARSE_KEPT ? n : SPARSE_KEPT;
+    struct pair x = {}, magnitude = {};
+    uint32_t max = 0, bits, q = 0;
+    uint64_t mask, word = 0;
+    float m, inverse;
+
+    for (int h = 0; h < 2; h++) {
+        int i = lane + WARP * h;
+
+        x.at[h] = i < n ? __float_as_uint(term(a, at + i)) : 0;
+        magnitude.at[h] = x.at[h] & SIGN_OFF;
+        max = magnitude.at[h] > max ? magnitude.at[h] : max;
+    }
+    for (int step = WARP / 2; step > 0; step /= 2) {
+        uint32_t other = __shfl_xor_sync(ALL, max, step);
+
+        max = other > max ? other : max;
+    }
+    m = __uint_as_float(max);
+    *level = 0;
+    if (m < LOW_MIN) {
+        return 0;
+    }
+    inverse = __fdiv_rn(127.0f, m);
+    mask = largest(magnitude);
+    for (int h = 0; h < 2; h++) {
+        int i = lane + WARP * h, j = below(mask, i);
+
+        if ((mask >> i & 1) != 0) {
+            word += (uint64_t)(x.at[h] >> 31) << j;
+            word += choose[i * (SPARSE_KEPT + 1) + j + 1] << SPARSE_KEPT;
+            q += int2_whole(__uint_as_float(magnitude.at[h]), inverse);
+        }
+    }
+    word = warp_sum(word);
+    q = warp_sum(q);
+    bits = __float_as_uint(__fmul_rn(
+        m, __fdiv_rn((float)q, (float)((uint32_t)kept * INT2_MOST))));
+    bits = (bits + 0xfffffu + (bits >> 21 & 1u)) >> 21;
+    *level = bits > SPARSE_LEVEL_MOST ? SPARSE_LEVEL_MOST : bits;
+    return word;
+}
+
+/* What the warps of a block hand each other. */
+struct sparse_block {
+    uint64_t choose[SPARSE_GROUP * (SPARSE_KEPT + 1)];
+    uint64_t word[SPARSE_WORDS];
+    uint32_t level[SPARSE_WORDS];
+};
+
+/* Byte i of the block's words, 60 bits each. */
+__device__ inline uint8_t sparse_byte(const uint64_t *word, int i)
+{
+    uint64_t first = word[2 * (i / 15)], second = word[2 * (i / 15) + 1];
+    int at = i % 15;
+
+    return (uint8_t)(at < 7    ? first >> 8 * at
+                     : at == 7 ? first >> 56 | second << 4
+                               : second >> (8 * at - 60));
+}
+
+__device__ inline void encode_sparse(const struct wire_args &a,
+                                     int64_t at,
+                                     int n,
+                                     uint8_t *to,
+                                     struct sparse_block *s)
+{
+    uint32_t most = 0;
+
+    choose_table(s->choose);
+    for (int k = threadIdx.x / WARP; k < SPARSE_WORDS; k += THREADS / WARP) {
+        int left = n - SPARSE_GROUP * k;
+        uint64_t word = 0;
+        uint32_t level = 0;
+
+        if (left > 0) {
+            word = sparse_word(a, at + SPARSE_GROUP * k,
+                               left < SPARSE_GROUP ? left : SPARSE_GROUP,
+                               s->choose, &level);
+        }
+        if (threadIdx.x % WARP == 0) {
+            s->word[k] = word;
+            s->level[k] = level;
+        }
+    }
+    __syncthreads();
+    for (int k = 0; k < SPARSE_WORDS; k++) {
+        most = s->level[k] > most ? s->level[k] : most;
+    }
+    __syncthreads();
+    if (threadIdx.x < SPARSE_WORDS) {
+        int k = threadIdx.x;
+        uint32_t level = s->level[k];
+
+        s->word[k] = level == 0 || level + SPARSE_STEPS <= most
+                         ? 0
+                         : s->word[k] |
+                               (uint64_t)(level + SPARSE_STEPS - most) << 54;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        put_16(to, (uint16_t)most);
+    }
+    for (int i = threadIdx.x; i < SPARSE_WORDS * 60 / 8; i += THREADS) {
+        to[2 + i] = sparse_byte(s->word, i);
+    }
+}
+
+__device__ inline uint64_t mask_of(uint64_t rank, const uint64_t *choose)
+{
+    uint64_t mask = 0;
+    int p = SPARSE_GROUP - 1;
+
+    for (int j = SPARSE_KEPT; j > 0; j--, p--) {
+        while (choose[p * (SPARSE_KEPT + 1) + j] > rank) {
+            p--;
+        }
+        mask |= 1ull << p;
+        rank -= choose[p * (SPARSE_KEPT + 1) + j];
+    }
+    return mask;
+}
+
+/* n elements of a group; false: no encoder writes it. */
+__device__ inline bool sparse_elements(float *x,
+                                       uint64_t word,
+                                       uint32_t most,
+                                       int n,
+                                       const uint64_t *choose)
+{
+    uint64_t rank = (word & ((1ull << 54) - 1)) >> SPARSE_KEPT, mask = 0;
+    uint32_t step = (uint32_t)(word >> 54);
+    uint32_t signs = (uint32_t)word & ((1u << SPARSE_KEPT) - 1);
+    int lane = threadIdx.x % WARP;
+    bool good = word == 0 || (step > 0 && most + step >= SPARSE_STEPS + 4 &&
+                              rank < SPARSE_RANKS);
+
+    if (good && word != 0) {
+        mask = mask_of(rank, choose);
+        good = n >= SPARSE_GROUP || mask >> n == 0 ||
+               (n < SPARSE_KEPT && rank == 0 && signs >> n == 0);
+    }
+    for (int i = lane; i < n && good; i += WARP) {
+        uint32_t sign = signs >> below(mask, i) << 31;
+        uint32_t level = most + step - SPARSE_STEPS;
+
+        x[i] = (mask >> i & 1) != 0 ? __uint_as_float(level << 21 | sign)
+                                    : 0.0f;
+    }
+    return good;
+}
+
+/* Word k of a block. */
+__device__ inline uint64_t sparse_read(const uint8_t *from, int k)
+{
+    const uint8_t *at = from + 2 + 15 * (k / 2) + 7 * (k % 2);
+    uint64_t word = 0;
+
+    for (int i = 0; i < 8; i++) {
+        word |= (uint64_t)at[i] << 8 * i;
+    }
+    return k % 2 == 0 ? word & ((1ull << 60) - 1) : word >> 4;
+}
+
+__device__ inline bool
+decode_sparse(float *x, const uint8_t *from, int n, struct sparse_block *s)
+{
+    uint32_t most = get_16(from);
+    bool good = most == 0 || (most >= 4 && most <= SPARSE_LEVEL_MOST);
+
+    choose_table(s->choose);
+    for (int k = threadIdx.x / WARP; k < SPARSE_WORDS; k += THREADS / WARP) {
+        int left = n - SPARSE_GROUP * k;
+        uint64_t word = sparse_read(from, k);
+
+        good = good && (left > 0 ? sparse_elements(
+                                       x + SPARSE_GROUP * k, word, most,
+                                       left < SPARSE_GROUP ? left
+                                                           : SPARSE_GROUP,
+                                       s->choose)
+                                 : word == 0);
+    }
+    return good;
+}
+
 /* Elements of a whole block, or of a piece of a type without; their bytes;
  * magnitudes that do not fit. */
 template <int WIRE> __host__ __device__ constexpr int block_of();
@@ -299,6 +554,12 @@ template <int WIRE> __host__ __device__ constexpr int bytes_of();
         return (head) + block_of<CODEC_##ID>() * (bits) / 8;                   \
     }
 #include "proto/base/codec.def"
+
+/* Shared memory, beside measure()'s. */
+template <int WIRE> constexpr size_t shared_of()
+{
+    return WIRE == CODEC_SPARSE ? sizeof(struct sparse_block) : 0;
+}
 
 template <int WIRE> __device__ inline bool fits(uint32_t max)
 {
@@ -339,8 +600,11 @@ template <int WIRE> __global__ void encode_kernel(struct wire_args a)
         encode_int8(a, at, n, to, max);
     } else if (WIRE == CODEC_E3M0) {
         encode_e3m0(a, at, n, to, max);
-    } else {
+    } else if (WIRE == CODEC_INT2) {
         encode_int2(a, at, n, to, max, (uint32_t *)memory);
+    } else {
+        __syncthreads(); /* `memory` was measure()'s */
+        encode_sparse(a, at, n, to, (struct sparse_block *)memory);
     }
 }
 
@@ -414,6 +678,7 @@ __device__ inline bool decode_one(const uint8_t *from, int i, float s, float *x)
 
 template <int WIRE> __global__ void decode_kernel(struct wire_args a)
 {
+    SHARED(memory); /* shared_of() */
     int64_t at = (int64_t)blockIdx.x * block_of<WIRE>();
     int64_t left = a.op.n - at;
     int n = left < block_of<WIRE>() ? (int)left : block_of<WIRE>();
@@ -422,6 +687,10 @@ template <int WIRE> __global__ void decode_kernel(struct wire_args a)
     bool good = scale_of<WIRE>(from, &s);
     bool finite = true;
 
+    if (WIRE == CODEC_SPARSE) {
+        good = decode_sparse(a.op.x + at, from, n, (struct sparse_block *)memory);
+        n = 0;
+    }
     for (int i = threadIdx.x; i < n && good; i += THREADS) {
         float x;
 
@@ -564,11 +833,12 @@ static int run(struct gpu *g, struct wire_args a, bool encode)
         return rv;
     }
     if (encode) {
-        LAUNCH(encoder, blocks, THREADS, THREADS / WARP * sizeof(uint32_t),
-               g->stream, a);
+        LAUNCH(encoder, blocks, THREADS,
+               shared_of<WIRE>() + THREADS / WARP * sizeof(uint32_t), g->stream,
+               a);
     } else {
         gpu_touched(g, a.op.x, (size_t)a.op.n * sizeof(float));
-        LAUNCH(decoder, blocks, THREADS, 0, g->stream, a);
+        LAUNCH(decoder, blocks, THREADS, shared_of<WIRE>(), g->stream, a);
     }
     rv = gpu_launched(g, encode ? "encode" : "decode");
     return rv != 0 ? rv : read_flags(g, a.flags);

@@ -7,11 +7,13 @@
  *     owner; there it waits in a *lane* of its sender;
  *     the owner adds up the lanes in the order of the plan, each times its
  *     weight, in fp32 (its own contribution takes the same way through the
- *     codec), and encodes once: these bytes are final;
+ *     codec, but for parts: train/sync/codec/lanes.h), and encodes once: these
+ *     bytes are final;
  *     the owner sends them to everybody, and they are kept as they are.
  * So no partial sum is ever encoded: that is what codecs of few bits need. The
- * result does not depend on who owns what. A member with share s sends
- * 1 + (n - 2) s vectors, as many as with a ring where the shares are equal.
+ * result does not depend on who owns what, but for parts. A member with share s
+ * sends 1 + (n - 2) s vectors, as many as with a ring where the shares are
+ * equal.
  *
  * Credit. The owner has room for butterfly_slots(n) segments in each lane, in
  * all at most 128 segments (or 2 a lane). A sender is that many segments ahead

@@ -23,10 +23,16 @@ enum codec_block {
 /* What is worked on at a time of a type without blocks. */
 #define CODEC_PIECE 1024
 
-/* What a type's rounding leaves usable; each includes those before it. A state
+/* What a type's rounding leaves usable; each includes those before it. Parts of
+ * a difference need error feedback, which sends the rest of it later. A state
  * (parameters, first moment) is large beside its changes; a second moment, too,
  * spans many powers of two, and what becomes 0 stands under a root. */
-enum codec_content { CODEC_DIFFERENCES, CODEC_STATES, CODEC_SQUARES };
+enum codec_content {
+    CODEC_PARTS,
+    CODEC_DIFFERENCES,
+    CODEC_STATES,
+    CODEC_SQUARES
+};
 
 /* Whether decoded values encode to the bytes that they came from: always, with
  * the exponents of the blocks noted (train/sync/codec/recode.h), or never. */

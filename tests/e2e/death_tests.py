@@ -81,6 +81,11 @@ def butterfly_int2():
     butterfly_kill("int2", 2, 3, error_feedback="true")
 
 
+@test("sparse with error feedback: kill -9 of one of four, equal hashes")
+def butterfly_sparse():
+    butterfly_kill("sparse", 2, 3, error_feedback="true")
+
+
 @test("fp16 by a butterfly around a centre: kill -9 of the first, equal hashes")
 def butterfly_fp16():
     butterfly_kill("fp16", 0, 2, topology="butterfly", norm_clip=1,

@@ -145,6 +145,11 @@ static inline int __any_sync(unsigned, int x)
     return any;
 }
 
+static inline int __popcll(unsigned long long x)
+{
+    return __builtin_popcountll(x);
+}
+
 /* ---- arithmetic: one IEEE operation each (built with -ffp-contract=off) - */
 
 static inline float __uint_as_float(uint32_t bits)

@@ -87,7 +87,7 @@ loco_sim_test(goodput goodput --seeds 6)
 loco_sim_test(slow_of_sixteen slow --peers 16 --seed 30130)
 # The butterfly: seeds take turns with equal and unequal shares, error feedback
 # and norm clip.
-foreach(wire fp32 bf16 fp16 int8 e3m0 int2)
+foreach(wire fp32 bf16 fp16 int8 e3m0 int2 sparse)
   loco_sim_test(butterfly_plain_${wire} plain --exchange butterfly
     --wire ${wire} --seeds 8)
   loco_sim_test(butterfly_kill_each_${wire} kill-each --exchange butterfly

@@ -7,11 +7,13 @@
  * fp32 in member order (codec_sum), encodes once, and all decode that. One
  * member alone encodes once. Error feedback is the member's: what the rounding
  * at its hop took goes into its next contribution, and the owner's has what the
- * encoding of its slice of the sum took, too (sync/codec/lanes.h).
+ * encoding of its slice of the sum took, too (sync/codec/lanes.h). Where
+ * lanes_raw() says so, the owner's own contribution is not encoded.
  */
 #include <string.h>
 
 #include "train/lab/internal.h"
+#include "train/sync/codec/lanes.h"
 
 static const struct codec *codec_of(const struct lab *lab)
 {
@@ -83,6 +85,22 @@ static int ring(struct lab *lab,
     return 0;
 }
 
+static bool owner_is_raw(const struct lab *lab)
+{
+    return lanes_raw(lab->opt.method.wire, false);
+}
+
+/* The contribution with its residual, which is zeros then; it lies in `out`. */
+static const float *
+own_of(const struct lab_part *p, uint64_t begin, uint64_t end, float *out)
+{
+    for (uint64_t i = begin; i < end; i++) {
+        out[i] = p->x[i] + p->residual[i];
+        p->residual[i] = 0;
+    }
+    return out + begin;
+}
+
 /* Each member's slice of the sum: terms and scale are those of all members, of
  * vectors that are encoded one behind the other in lab->wire. */
 static int sum_slices(struct lab *lab,
@@ -108,6 +126,9 @@ static int sum_slices(struct lab *lab,
         }
         sum->n = (size_t)(end - begin);
         sum->result = out + begin;
+        sum->own =
+            owner_is_raw(lab) ? own_of(&parts[c], begin, end, out) : NULL;
+        sum->own_term = c;
         sum->next = parts[c].residual == NULL || sum->scale[c] <= 0
                         ? NULL
                         : parts[c].residual + begin;
@@ -115,6 +136,27 @@ static int sum_slices(struct lab *lab,
         rv = codec->sum(at, sum);
     }
     return rv;
+}
+
+/* Elements [begin, end) of a part to their place in `wire`. */
+static int encode_part(const struct codec *codec,
+                       const struct lab_part *p,
+                       uint64_t begin,
+                       uint64_t end,
+                       uint8_t *wire)
+{
+    float *residual = p->residual == NULL ? NULL : p->residual + begin;
+    const struct codec_op op = {
+        .own = p->x + begin,
+        .n = (size_t)(end - begin),
+        .scale = 1.0F,
+        .residual = residual,
+        .next = residual,
+    };
+
+    return begin < end
+               ? codec->encode_op(wire + codec->bytes((size_t)begin), &op)
+               : 0;
 }
 
 static int butterfly(struct lab *lab,
@@ -135,16 +177,17 @@ static int butterfly(struct lab *lab,
     int rv = 0;
 
     for (uint32_t i = 0; i < n && rv == 0; i++) {
-        const struct codec_op op = {
-            .own = parts[i].x,
-            .n = (size_t)len,
-            .scale = 1.0F,
-            .residual = parts[i].residual,
-            .next = parts[i].residual,
-        };
+        uint64_t begin = len, end = len;
 
+        if (owner_is_raw(lab)) {
+            chunk_of(len, codec->block == 1 ? CODEC_PIECE : codec->block, n, i,
+                     &begin, &end);
+        }
         scale[i] = (float)(parts[i].weight / total);
-        rv = codec->encode_op(lab->wire + i * bytes, &op);
+        rv = encode_part(codec, &parts[i], 0, begin, lab->wire + i * bytes);
+        rv = rv == 0 ? encode_part(codec, &parts[i], end, len,
+                                   lab->wire + i * bytes)
+                     : rv;
     }
     return rv != 0 ? rv : sum_slices(lab, codec, parts, len, &sum);
 }

@@ -543,6 +543,11 @@ static void make_shards(struct local *l)
     }
 }
 
+bool local_raw(const struct local_options *opt)
+{
+    return lanes_raw(opt->codec, opt->audits != 0);
+}
+
 int local_open(struct local **local,
                struct world *world,
                const struct local_options *opt,

@@ -249,6 +249,9 @@ uint64_t local_elements(const struct local *l, uint64_t round, uint64_t *first);
 /* Elements of the longest vector of a run. */
 uint64_t local_most(const struct local_options *opt);
 
+/* lanes_raw() of its sums. */
+bool local_raw(const struct local_options *opt);
+
 /* Bytes of a state: anchor and momentum. */
 size_t local_state_bytes(const struct local *l);
 

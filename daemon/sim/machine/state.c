@@ -138,7 +138,8 @@ void local_configure(struct local *l,
         m->reduce = (struct reduce){.codec = kernels_of(l, m),
                                     .segment_elements = l->opt.segment_elements,
                                     .clip = l->opt.norm_clip,
-                                    .centred = l->opt.centred};
+                                    .centred = l->opt.centred,
+                                    .raw = local_raw(&l->opt)};
         memcpy(m->held, m->disk.shards, sizeof m->held);
     }
     local_fill_terms(l, m);

@@ -272,7 +272,13 @@ static void refusals(void)
         try_refusal(CODEC_E3M0, 42, (uint8_t)byte, 77); /* behind an odd end */
         try_refusal(CODEC_INT2, 1, (uint8_t)byte, 77);  /* its levels */
         try_refusal(CODEC_INT2, 3, (uint8_t)byte, 77);
-        try_refusal(CODEC_INT2, 23, (uint8_t)byte, 77); /* behind the end */
+        try_refusal(CODEC_INT2, 23, (uint8_t)byte, 77);  /* behind the end */
+        try_refusal(CODEC_SPARSE, 1, (uint8_t)byte, 77); /* its levels */
+        try_refusal(CODEC_SPARSE, 8, (uint8_t)byte, 77); /* rank, step */
+        try_refusal(CODEC_SPARSE, 9, (uint8_t)byte, 77);
+        try_refusal(CODEC_SPARSE, 15, (uint8_t)byte, 77); /* the last word */
+        try_refusal(CODEC_SPARSE, 16, (uint8_t)byte, 77);
+        try_refusal(CODEC_SPARSE, 23, (uint8_t)byte, 77); /* behind the end */
     }
     try_refusal(CODEC_INT8, 20, 0x80, 77);
 }

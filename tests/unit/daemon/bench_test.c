@@ -88,17 +88,19 @@ static void a_round_commits_whose_hash_was_made_on_the_way(void **state)
 }
 
 /* One value lost in 127, in the contribution and in the sum; a third of the
- * next power of two below, for E3M0, twice. Contributions are in [-1, 1]. */
+ * next power of two below, for E3M0, twice. Parts are no mean: of them the
+ * bytes count. Contributions are in [-1, 1]. */
 static void a_butterfly_averages_in_every_wire_type(void **state)
 {
     static const struct {
         const char *wire;
         double step;
     } rows[] = {{"fp32", 1e-6},       {"bf16", 0x1p-8}, {"fp16", 0x1p-11},
-                {"int8", 1.01 / 254}, {"e3m0", 0.25},   {"int2", 0.27}};
+                {"int8", 1.01 / 254}, {"e3m0", 0.25},   {"int2", 0.27},
+                {"sparse", 1e9}};
 
     (void)state;
-    for (uint32_t i = 0; i < 6; i++) {
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint32_t n = 2 + i % 4;
         struct bench_rank_options o = options(rows[i].wire, n, 300001);
         struct bench_result r;

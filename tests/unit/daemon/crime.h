@@ -78,6 +78,7 @@ crime_manifest(struct manifest *m, const char *wire, const char *robust)
     m->model.layers = 1;
     m->model.heads = m->model.kv_heads = 2;
     (void)snprintf(m->sync.wire, sizeof m->sync.wire, "%s", wire);
+    m->sync.error_feedback = strcmp(wire, "sparse") == 0;
     (void)snprintf(m->sync.topology, sizeof m->sync.topology, "butterfly");
     (void)snprintf(m->sync.audit, sizeof m->sync.audit, "sums");
     (void)snprintf(m->sync.robust, sizeof m->sync.robust, "%s", robust);

@@ -210,6 +210,10 @@ static void audits_of_work_are_refused_where_they_cannot_be(void **state)
     assert_int_equal(check(f, NULL), 0);
     SET(f, sync.wire, "int2");
     says(f, "two bits an element leave too little of honest work");
+    SET(f, sync.wire, "sparse");
+    f->sync.error_feedback = true;
+    says(f, "few elements leave too little of honest work");
+    f->sync.error_feedback = false;
     SET(f, sync.wire, "e3m0");
     f->sync.error_feedback = true;
     says(f, "each contribution has what rounding took from those before");
@@ -235,6 +239,35 @@ static void terms_know_whose_moments_begin_anew(void **state)
         run_vector_cut(&v, &t);
         assert_true(t.audits_work);
         assert_int_equal(t.moments_anew, i);
+    }
+}
+
+/* Nobody makes sums again, so an owner's own contribution need not be encoded;
+ * a segment is not as long as its few bits allow. */
+static void parts_without_audits_are_raw(void **state)
+{
+    static const char *const audits[] = {"off", "sums"};
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct manifest *f = of("localsgd");
+        struct run_vector v;
+        struct run_terms t = {0};
+
+        SET(f, sync.topology, "butterfly");
+        SET(f, sync.wire, "sparse");
+        SET(f, sync.audit, audits[i]);
+        f->sync.error_feedback = true;
+        assert_int_equal(run_vector_read(&v, f, NULL), 0);
+        assert_int_equal(v.raw, i == 0);
+        run_vector_cut(&v, &t);
+        assert_int_equal(t.segment_elements, RUN_SEGMENT_ELEMENTS);
+        SET(f, sync.wire, "int2");
+        assert_int_equal(run_vector_read(&v, f, NULL), 0);
+        assert_false(v.raw);
+        run_vector_cut(&v, &t);
+        assert_int_equal(t.segment_elements,
+                         RUN_SEGMENT_BYTES / 260 * CODEC_INT2_BLOCK);
     }
 }
 
@@ -315,6 +348,7 @@ int main(void)
         cmocka_unit_test(a_norm_clip_is_for_differences_of_all),
         cmocka_unit_test(audits_of_work_are_refused_where_they_cannot_be),
         cmocka_unit_test(terms_know_whose_moments_begin_anew),
+        cmocka_unit_test(parts_without_audits_are_raw),
         cmocka_unit_test(moments_that_the_optimizer_has_not_are_no_stream),
         cmocka_unit_test(a_preset_of_muon_sets_the_inner_optimizer),
         cmocka_unit_test(

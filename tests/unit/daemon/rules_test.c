@@ -116,6 +116,12 @@ static const struct example examples[] = {
         {"local-adam", "sync.wire=e3m0 sync.topology=butterfly", NULL},
     [CONFLICT_squares_wire] = {"desloc", "sync.wire=fp16", NULL},
     [CONFLICT_moments_feedback] = {"desloc", "sync.error_feedback=true", NULL},
+    [CONFLICT_sparse_feedback] =
+        {"diloco", "sync.wire=sparse sync.topology=butterfly", NULL},
+    [CONFLICT_sparse_clip] = {"diloco",
+                              "sync.wire=sparse sync.error_feedback=true "
+                              "sync.topology=butterfly sync.norm_clip=1",
+                              NULL},
     [CONFLICT_ring_wire] = {"diloco", "sync.wire=int8", NULL},
     [CONFLICT_clip_topology] = {"diloco", "sync.norm_clip=2", NULL},
     [CONFLICT_robust_radius] =

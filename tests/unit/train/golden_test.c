@@ -294,6 +294,12 @@ static void two_rounds_in_int2_give_the_stored_bits(void **state)
     check(CODEC_INT2, 0x1ea8f63f78d8c791U);
 }
 
+static void two_rounds_in_sparse_give_the_stored_bits(void **state)
+{
+    (void)state;
+    check(CODEC_SPARSE, 0xd20168f5ef36f333U);
+}
+
 /* The outer steps of the presets that have Muon inside. */
 static void two_rounds_of_muloco_give_the_stored_bits(void **state)
 {
@@ -317,6 +323,7 @@ int main(void)
         cmocka_unit_test(two_rounds_in_int8_give_the_stored_bits),
         cmocka_unit_test(two_rounds_in_e3m0_give_the_stored_bits),
         cmocka_unit_test(two_rounds_in_int2_give_the_stored_bits),
+        cmocka_unit_test(two_rounds_in_sparse_give_the_stored_bits),
         cmocka_unit_test(two_rounds_of_muloco_give_the_stored_bits),
         cmocka_unit_test(two_rounds_of_muon_avg_give_the_stored_bits),
         cmocka_unit_test(a_centred_butterfly_gives_the_stored_bits),

@@ -131,6 +131,76 @@ static void the_result_does_not_depend_on_the_owner(void **state)
     }
 }
 
+/* The reference's sum with that member's floats as they are; what the encoding
+ * took away is in the unit of its contribution. */
+static void raw_reference(const struct codec *c, uint32_t owner)
+{
+    for (uint32_t k = 0; k < MEMBERS; k++) {
+        assert_int_equal(c->decode(decoded, wire[k], N), 0);
+        for (size_t i = 0; i < N; i++) {
+            float x = (float)(k + 1) / 15 * (k == owner ? in[k] : decoded)[i];
+
+            sum[i] = k == 0 ? x : sum[i] + x;
+        }
+    }
+    assert_int_equal(c->encode(other, sum, N, 1), 0);
+    assert_int_equal(c->decode(decoded, other, N), 0);
+    for (size_t i = 0; i < N; i++) {
+        error[i] = (sum[i] - decoded[i]) * (1 / ((float)(owner + 1) / 15));
+    }
+}
+
+static void a_raw_contribution_is_never_encoded(void **state)
+{
+    static float next[N], result[N];
+
+    (void)state;
+    for (unsigned id = 0; id < CODEC_COUNT; id++) {
+        fill(11, 1);
+        encode_all(codec_get_portable(id));
+        for (uint32_t owner = 0; owner < MEMBERS; owner++) {
+            const struct codec *c = codec_get(id);
+            struct lanes l = {0};
+            struct lanes_sum s = {.attempt = 9,
+                                  .lane = owner,
+                                  .slot = 1,
+                                  .n = N,
+                                  .own = in[owner],
+                                  .raw = true,
+                                  .scale = (float)(owner + 1) / 15,
+                                  .dst = out,
+                                  .next = next,
+                                  .result = result};
+
+            memset(next, 0xff, sizeof next);
+            raw_reference(codec_get_portable(id), owner);
+            assert_int_equal(lanes_fit(&l, c, N, MEMBERS, SLOTS), 0);
+            for (uint32_t k = 0; k < MEMBERS; k++) {
+                if (k != owner) {
+                    memcpy(lanes_at(&l, k, 1), wire[k], c->bytes(N));
+                    lanes_keep(&l, 9, k, 1, N, (float)(k + 1) / 15);
+                }
+            }
+            assert_int_equal(lanes_sum(&l, &s), 0);
+            assert_memory_equal(out, other, c->bytes(N));
+            assert_memory_equal(result, decoded, sizeof result);
+            for (size_t i = 0; i < N; i++) {
+                assert_true(next[i] == error[i]);
+            }
+            lanes_free(&l);
+        }
+    }
+}
+
+static void only_parts_that_nobody_sums_again_are_raw(void **state)
+{
+    (void)state;
+    for (unsigned id = 0; id < CODEC_COUNT; id++) {
+        assert_int_equal(lanes_raw(id, false), id == CODEC_SPARSE);
+        assert_false(lanes_raw(id, true));
+    }
+}
+
 /* A rig of lanes that are full but for the own one (0). */
 static struct lanes full(const struct codec *c, uint64_t attempt)
 {
@@ -177,6 +247,16 @@ static void a_lane_that_is_no_numbers_is_named(void **state)
             rv = lanes_sum(&l, &s);
             assert_true(rv == LOCO_ENUMERIC || rv == LOCO_EPROTO);
             assert_int_equal(s.bad, bad);
+            lanes_free(&l);
+        }
+        for (uint32_t raw = 0; raw < 2; raw++) { /* the own floats */
+            struct lanes l = full(c, 7);
+            struct lanes_sum s = own(7);
+
+            in[0][1] = raw == 0 ? NAN : -INFINITY;
+            s.raw = true;
+            assert_int_equal(lanes_sum(&l, &s), LOCO_ENUMERIC);
+            assert_int_equal(s.bad, 0);
             lanes_free(&l);
         }
     }
@@ -433,6 +513,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_is_decode_add_in_order_and_encode_once),
         cmocka_unit_test(the_result_does_not_depend_on_the_owner),
+        cmocka_unit_test(a_raw_contribution_is_never_encoded),
+        cmocka_unit_test(only_parts_that_nobody_sums_again_are_raw),
         cmocka_unit_test(a_lane_that_is_no_numbers_is_named),
         cmocka_unit_test(finite_terms_with_an_infinite_sum_blame_nobody),
         cmocka_unit_test(a_slot_counts_once_and_for_its_attempt_only),

@@ -133,6 +133,7 @@ sum_slice(struct swarm *s, uint32_t owner, float **x, uint64_t at, size_t n)
                             .lane = owner,
                             .n = (uint32_t)n,
                             .own = x[owner] + at,
+                            .raw = lanes_raw(c->id, false),
                             .scale = weight,
                             .dst = s->wire + c->bytes(at),
                             .next = s->residual[owner] + at};
@@ -296,10 +297,11 @@ static void every_method_gives_the_bits_of_the_laboratory(void **state)
 
 static void feedback_in_a_butterfly_is_that_of_the_laboratory(void **state)
 {
-    static const enum codec_id wires[] = {CODEC_INT8, CODEC_E3M0, CODEC_INT2};
+    static const enum codec_id wires[] = {CODEC_INT8, CODEC_E3M0, CODEC_INT2,
+                                          CODEC_SPARSE};
 
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof wires / sizeof wires[0]; i++) {
         struct method m = method_of("localsgd");
         double want, got;
         struct swarm s;

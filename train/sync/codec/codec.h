@@ -26,6 +26,10 @@
  *           bf16    l[2]     the mean magnitude of the small and of the large
  *           uint2   c[]      lowest bits first, 0 behind the end: sign << 1
  *                            | k; the value is l[k]
+ *   sparse  blocks of 1,024 elements, whole ones only:
+ *           uint16  l        the largest level of the words
+ *           uint60  w[16]    of 64 elements each the 12 largest: signs, rank
+ *                            of the positions, level (sparse.c)
  *
  * The types and what each is good for are the rows of codec.def. The exact
  * rules are those of the reference in codec_TYPE.c, one file each.
@@ -63,9 +67,9 @@
  * its bounds; a scale of int8 or e3m0 that is negative, not finite, too small
  * or too large; a level of int2 that is negative or not finite, or a large one
  * below the small one; the codes -128 and 8 (minus zero); a code that is not 0
- * under a scale or level of 0 or behind the end. Every output is then
- * unspecified (in-place add: the source's too), never written beyond bytes(n)
- * or n.
+ * under a scale or level of 0 or behind the end; what sparse.c calls reserved.
+ * Every output is then unspecified (in-place add: the source's too), never
+ * written beyond bytes(n) or n.
  *
  * Threads: all functions are pure. They use 32 KiB of stack, `sum` 64 KiB.
  */
@@ -86,9 +90,9 @@
  * of a piece. */
 #define CODEC_BLOCK_MAX 4096
 
-/* A block of int8, e3m0 or int2 whose largest magnitude is below this is sent
- * as zeros, so that no scale and no step is sub-normal (a small level of int2
- * can be). */
+/* A block of int8, e3m0 or int2, or a group of sparse, whose largest magnitude
+ * is below this is sent as zeros, so that no scale and no step is sub-normal (a
+ * small level of int2 can be). */
 #define CODEC_LOW_MIN 0x1p-119F
 
 /* One encoding with everything that may go with it. Pointers are to n floats
@@ -110,6 +114,10 @@ struct codec_sum {
     const float *scale;          /* (n_terms) their weights */
     uint32_t n_terms;            /* 1 .. CODEC_TERMS_MAX */
     size_t n;
+    /* Term own_term is these n floats, which were never encoded; NULL: all
+     * terms are encoded. May be `result`. */
+    const float *own;
+    uint32_t own_term;
     /* 0, or: the norm of a block (fp32 and bf16: of 1,024 elements) of a term
      * counts at most this many times the median of the norms that the terms of
      * weight above 0 have in that block; the lower one of two. A median of 0

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "proto/base/half.h"
 
 int lanes_fit(struct lanes *l,
               const struct codec *codec,
@@ -66,8 +67,25 @@ void lanes_keep(struct lanes *l,
         (struct lane_slot){.attempt = attempt, .n = n, .scale = scale};
 }
 
-/* The own contribution takes the same way through the codec as the others: the
- * result does not depend on who owns the slice. */
+/* Nothing is taken from it before the sum. */
+static int raw_own(struct lanes_sum *s)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        uint32_t magnitude = float_bits(s->own[i]) & 0x7fffffffU;
+
+        most = magnitude > most ? magnitude : most;
+    }
+    if (s->next != NULL) {
+        memset(s->next, 0, s->n * sizeof *s->next);
+    }
+    return most >= 0x7f800000U ? LOCO_ENUMERIC : 0; /* infinite, or none */
+}
+
+/* The own contribution takes the same way through the codec as the others, so
+ * the result does not depend on who owns the slice and others can make it
+ * again; but for `raw`. */
 static int encode_own(struct lanes *l, struct lanes_sum *s)
 {
     struct codec_op op = {
@@ -75,12 +93,13 @@ static int encode_own(struct lanes *l, struct lanes_sum *s)
     uint8_t *to = lanes_at(l, s->lane, s->slot);
     int rv = 0;
 
-    if (s->encoded != NULL) {
+    if (s->raw) {
+        rv = raw_own(s);
+    } else if (s->encoded != NULL) {
         memcpy(to, s->encoded, l->codec->bytes(s->n));
     } else {
         rv = l->codec->encode_op(to, &op);
     }
-
     if (rv == 0) {
         lanes_keep(l, s->attempt, s->lane, s->slot, s->n, s->scale);
     } else {
@@ -98,6 +117,8 @@ int lanes_sum(struct lanes *l, struct lanes_sum *s)
         .scale = scale,
         .n_terms = l->n_lanes,
         .n = s->n,
+        .own = s->raw ? s->own : NULL,
+        .own_term = s->lane,
         .clip = s->clip,
         .centred = s->centred,
         .next = s->scale > 0 ? s->next : NULL,
@@ -128,4 +149,9 @@ int lanes_sum(struct lanes *l, struct lanes_sum *s)
         l->slots[(size_t)i * l->n_slots + s->slot].attempt = 0;
     }
     return rv;
+}
+
+bool lanes_raw(enum codec_id type, bool audits)
+{
+    return codec_types[type].holds == CODEC_PARTS && !audits;
 }

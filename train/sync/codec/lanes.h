@@ -3,8 +3,8 @@
  * The owner of a slice in a butterfly (p2p/exchange/butterfly.h) receives it
  * from every member, segment by segment. Each member has a *lane* of a few
  * *slots*; a slot holds one encoded segment. When a slot is full in all lanes,
- * lanes_sum() encodes the own contribution into the own lane, sums all lanes in
- * their order and encodes the result once.
+ * lanes_sum() encodes the own contribution into the own lane (not where it is
+ * `raw`), sums all lanes in their order and encodes the result once.
  *
  *     lanes_fit -> (lanes_at, bytes, lanes_keep)* -> lanes_sum
  *
@@ -41,6 +41,7 @@ struct lanes_sum {
     const float *own;
     const uint8_t *encoded; /* the same, encoded already; or NULL: no `next` is
                                made of it */
+    bool raw;               /* the own contribution counts as it is */
     float scale;            /* of the own contribution */
     float clip;             /* codec.h; 0: none */
     bool centred;
@@ -71,5 +72,12 @@ void lanes_keep(struct lanes *l,
                 float scale);
 
 int lanes_sum(struct lanes *l, struct lanes_sum *s);
+
+/* Whether sums are `raw`. Of a type that sends parts, the encoding of a sum
+ * leaves most of it out; that comes sooner if it goes into the next sum as a
+ * whole, and not through the owner's next contribution, encoded. Not with
+ * audits: others make that sum again. (Such a type has error feedback and no
+ * clip: rules.def.) Nobody else can tell. */
+bool lanes_raw(enum codec_id type, bool audits);
 
 #endif
