@@ -555,7 +555,7 @@ template <int WIRE> __host__ __device__ constexpr int bytes_of();
     }
 #include "proto/base/codec.def"
 
-/* Shared memory, beside measure()'s. */
+/* Shared memory that a type takes; measure()'s comes on top. */
 template <int WIRE> constexpr size_t shared_of()
 {
     return WIRE == CODEC_SPARSE ? sizeof(struct sparse_block) : 0;
@@ -688,7 +688,8 @@ template <int WIRE> __global__ void decode_kernel(struct wire_args a)
     bool finite = true;
 
     if (WIRE == CODEC_SPARSE) {
-        good = decode_sparse(a.op.x + at, from, n, (struct sparse_block *)memory);
+        good =
+            decode_sparse(a.op.x + at, from, n, (struct sparse_block *)memory);
         n = 0;
     }
     for (int i = threadIdx.x; i < n && good; i += THREADS) {

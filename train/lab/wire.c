@@ -85,9 +85,9 @@ static int ring(struct lab *lab,
     return 0;
 }
 
-static bool owner_is_raw(const struct lab *lab)
+static bool owner_is_raw(const struct lab *lab, const struct lab_part *p)
 {
-    return lanes_raw(lab->opt.method.wire, false);
+    return p->residual != NULL && lanes_raw(lab->opt.method.wire, false);
 }
 
 /* The contribution with its residual, which is zeros then; it lies in `out`. */
@@ -126,8 +126,9 @@ static int sum_slices(struct lab *lab,
         }
         sum->n = (size_t)(end - begin);
         sum->result = out + begin;
-        sum->own =
-            owner_is_raw(lab) ? own_of(&parts[c], begin, end, out) : NULL;
+        sum->own = owner_is_raw(lab, &parts[c])
+                       ? own_of(&parts[c], begin, end, out)
+                       : NULL;
         sum->own_term = c;
         sum->next = parts[c].residual == NULL || sum->scale[c] <= 0
                         ? NULL
@@ -179,7 +180,7 @@ static int butterfly(struct lab *lab,
     for (uint32_t i = 0; i < n && rv == 0; i++) {
         uint64_t begin = len, end = len;
 
-        if (owner_is_raw(lab)) {
+        if (owner_is_raw(lab, &parts[i])) {
             chunk_of(len, codec->block == 1 ? CODEC_PIECE : codec->block, n, i,
                      &begin, &end);
         }

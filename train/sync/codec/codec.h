@@ -32,7 +32,7 @@
  *                            of the positions, level (sparse.c)
  *
  * The types and what each is good for are the rows of codec.def. The exact
- * rules are those of the reference in codec_TYPE.c, one file each.
+ * rules are those of the reference in TYPE.c, one file each.
  *
  * A type of the butterfly never travels as partial sums. It has no `add`: a
  * ring takes a codec only when codec_adds() says so. In a butterfly the owner

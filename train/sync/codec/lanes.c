@@ -1,11 +1,11 @@
 /* lanes.c - see lanes.h. */
 #include "train/sync/codec/lanes.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/err.h"
-#include "proto/base/half.h"
 
 int lanes_fit(struct lanes *l,
               const struct codec *codec,
@@ -67,20 +67,18 @@ void lanes_keep(struct lanes *l,
         (struct lane_slot){.attempt = attempt, .n = n, .scale = scale};
 }
 
-/* Nothing is taken from it before the sum. */
-static int raw_own(struct lanes_sum *s)
+/* It goes into the sum as it is: nothing is taken from it before. */
+static int raw_own(const struct lanes_sum *s)
 {
-    uint32_t most = 0;
-
-    for (uint32_t i = 0; i < s->n; i++) {
-        uint32_t magnitude = float_bits(s->own[i]) & 0x7fffffffU;
-
-        most = magnitude > most ? magnitude : most;
-    }
     if (s->next != NULL) {
         memset(s->next, 0, s->n * sizeof *s->next);
     }
-    return most >= 0x7f800000U ? LOCO_ENUMERIC : 0; /* infinite, or none */
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (!isfinite(s->own[i])) {
+            return LOCO_ENUMERIC;
+        }
+    }
+    return 0;
 }
 
 /* The own contribution takes the same way through the codec as the others, so

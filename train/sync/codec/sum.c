@@ -1,7 +1,8 @@
 /* sum.c - the weighted sum of encoded vectors (codec.h), block by block.
  *
  * For each block: decode a term into one buffer in the L1 cache, add it times
- * its weight to another, the last one leaves the largest magnitude; encode.
+ * its weight to another, the last one leaves the largest magnitude; encode. One
+ * term may be floats that were never encoded.
  * With a clip all terms are decoded once before, for their norms; with a centre
  * every two of them, for their distances (centre.c). A term that does not
  * decode ends it, with its number in `bad`.
