@@ -257,6 +257,9 @@ struct backend {
     void (*rmsnorm_back)(const struct backend *b, const struct rmsnorm *op);
     /* 64-byte aligned, contents unspecified; NULL when there is no more. */
     void *(*take)(const struct backend *b, size_t bytes);
+    /* The same of the host's memory where a device is short of its own: used
+     * like the device's, at the speed of PCIe (plugin.h). */
+    void *(*take_host)(const struct backend *b, size_t bytes);
     void (*give)(const struct backend *b, void *p);
     /* Copies between the caller's memory and the backend's, done when they
      * return; get() leaves NaN-free zeros after a failure. */

@@ -151,7 +151,7 @@ static void fill(struct backend *b, const struct cpu_kernels *cpu)
     b->head_floats = HEAD_FLOATS;
     b->cpu = cpu;
     b->rmsnorm_back = cpu_rmsnorm_back;
-    b->take = cpu_take;
+    b->take = b->take_host = cpu_take;
     b->give = cpu_give;
     b->put = cpu_copy;
     b->get = cpu_copy;

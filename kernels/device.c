@@ -51,6 +51,14 @@ static void *device_take(const struct backend *b, size_t bytes)
     return d->table->take(d->gpu, &p, bytes) == 0 ? p : NULL;
 }
 
+static void *device_take_host(const struct backend *b, size_t bytes)
+{
+    struct device *d = b->device;
+    void *p = NULL;
+
+    return d->table->take_host(d->gpu, &p, bytes) == 0 ? p : NULL;
+}
+
 static void device_give(const struct backend *b, void *p)
 {
     if (p != NULL) {
@@ -292,6 +300,7 @@ static void fill(struct backend *b, struct device *d, bool bf16)
 #undef X
     b->rmsnorm_back = device_rmsnorm_back;
     b->take = device_take;
+    b->take_host = device_take_host;
     b->give = device_give;
     b->put = device_put;
     b->get = device_get;

@@ -25,7 +25,7 @@
 #include "kernels/backend.h"
 #include "proto/base/codec_type.h"
 
-#define PLUGIN_ABI     6u
+#define PLUGIN_ABI     7u
 #define PLUGIN_ERRMSG  256
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"
@@ -154,7 +154,13 @@ struct plugin_table {
     const char *(*message)(const struct gpu *gpu);
 
     int (*take)(struct gpu *gpu, void **p, size_t bytes);
-    void (*give)(struct gpu *gpu, void *p);
+    /* Memory of the host that kernels, put(), get() and clear() take as they
+     * take the device's: read and written over PCIe where it lies, so for what
+     * a step touches once. Under no cap. LOCO_ENOMEM: the system refuses, or
+     * with what is registered it would be more than half of this machine's
+     * memory. */
+    int (*take_host)(struct gpu *gpu, void **p, size_t bytes);
+    void (*give)(struct gpu *gpu, void *p); /* of either */
     int (*put)(struct gpu *gpu, void *to, const void *from, size_t bytes);
     int (*get)(struct gpu *gpu, void *to, const void *from, size_t bytes);
     int (*clear)(struct gpu *gpu, void *p, size_t bytes);

@@ -16,7 +16,7 @@ struct arguments {
     const char *optimizer;
     uint64_t batch, micro_batch, seq, threads, recompute, steps;
     uint64_t gpu_memory_bytes;
-    bool dry_run, json;
+    bool host_moments, dry_run, json;
 };
 
 static void print_text(const struct arguments *a,
@@ -161,6 +161,7 @@ static int fill_options(struct bench_train_options *bench,
     bench->threads = (int)a->threads;
     bench->micro_batch = (uint32_t)a->micro_batch;
     bench->recompute = (enum llama_recompute)a->recompute;
+    bench->host_moments = a->host_moments;
     bench->steps = (int)(a->steps < 10000 ? a->steps : 10000);
     return LOCO_EXIT_OK;
 }
@@ -260,6 +261,8 @@ int cli_bench_train(const struct cli_call *call)
          "sequences per pass (the whole batch)"},
         {"--recompute", CLI_COUNT, &a.recompute, "LEVEL",
          "activations to recompute: 0 none, 1 branches, 2 layers (0)"},
+        {"--host-moments", CLI_FLAG, &a.host_moments, NULL,
+         "of a GPU: the optimizer's moments in this machine's memory"},
         {"--dry-run", CLI_FLAG, &a.dry_run, NULL,
          "count parameters and bytes, do not train"},
         {"--json", CLI_FLAG, &a.json, NULL, "print one JSON object"},

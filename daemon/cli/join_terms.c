@@ -186,6 +186,7 @@ static bool look_around(struct terms *t)
     t->facts.memory.least_bytes = t->needs.memory_least_bytes;
     t->facts.disk.need_bytes = t->needs.disk_bytes;
     t->facts.driver.need_bytes = t->needs.gpu_bytes;
+    t->facts.driver.least_bytes = t->needs.gpu_least_bytes;
     doctor_judge(&t->facts, t->line_of);
     for (uint32_t i = 0; i < t->facts.n_hosts; i++) {
         if (t->facts.host[i].state == FACT_FOUND) {

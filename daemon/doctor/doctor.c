@@ -208,7 +208,8 @@ static void driver_missing(const struct fact_driver *d, struct doctor_line *l)
     }
 }
 
-/* What the run takes at most is more than it may need: a warning. */
+/* What the run takes at most is more than it needs, and other programs may give
+ * some back: a warning. */
 static void judge_gpu_memory(const struct fact_driver *d, struct doctor_line *l)
 {
     bool capped = d->cap_bytes != 0 && d->cap_bytes < d->bytes;
@@ -219,6 +220,16 @@ static void judge_gpu_memory(const struct fact_driver *d, struct doctor_line *l)
         return;
     }
     l->level = DOCTOR_WARNING;
+    if (d->least_bytes != 0 && d->least_bytes <= have) {
+        doctor_fix(l,
+                   "%s the %s that the run needs at least: smaller "
+                   "micro-batches, activations recomputed, moments in this "
+                   "machine's memory. Steps take longer.",
+                   capped ? "The setting gpu_memory_bytes allows"
+                          : "The GPU has",
+                   doctor_bytes(d->least_bytes, bytes));
+        return;
+    }
     doctor_fix(l,
                capped ? "The setting gpu_memory_bytes allows %s: raise it."
                       : "The GPU has %s, which may not suffice: use another "

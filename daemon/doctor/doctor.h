@@ -79,6 +79,7 @@ struct fact_driver {
     bool wanted;                /* the settings say `device: cuda` */
     bool built;                 /* this build can use it */
     uint64_t need_bytes;        /* of its memory, by the run; 0: not known */
+    uint64_t least_bytes;       /* the same: with less it cannot be used */
     uint64_t cap_bytes;         /* of the settings; 0: none */
 };
 
@@ -154,7 +155,8 @@ struct fact_manifest {
     char missing[64];  /* the first one that is not there */
     bool must_be_here; /* --run: who starts a run must hold its data */
     uint64_t floor_bytes_per_s; /* of the run; 0: not known */
-    uint64_t memory_bytes, memory_least_bytes, disk_bytes, gpu_bytes;
+    uint64_t memory_bytes, memory_least_bytes, disk_bytes;
+    uint64_t gpu_bytes, gpu_least_bytes;
 };
 
 struct fact_host {

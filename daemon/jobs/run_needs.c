@@ -11,6 +11,7 @@
 #include "p2p/round/work.h"
 #include "proto/base/err.h"
 #include "train/replica/layout.h"
+#include "train/replica/plan.h"
 
 #define SMALL_BYTES (8U << 20) /* manifest, chain, peers, headers ... */
 /* Of a locod without a run: programs, threads, links (measured). */
@@ -221,6 +222,19 @@ static void add_data(struct run_needs *needs, const struct manifest_data *data)
     needs->disk_bytes += needs->data_bytes + largest;
 }
 
+/* With what the driver loads kernels into. */
+static void add_gpu(struct run_needs *needs, const struct replica_options *r)
+{
+    struct replica_plan plan;
+
+    replica_plan(r, UINT64_MAX, &plan);
+    needs->gpu_bytes = plan.state_bytes + plan.work_bytes + plan.outer_bytes +
+                       PLUGIN_SPARE_BYTES;
+    replica_plan(r, 0, &plan);
+    needs->gpu_least_bytes =
+        plan.state_bytes + plan.work_bytes + PLUGIN_SPARE_BYTES;
+}
+
 /* For r->part of a model that needs->parameters is the whole of. */
 static void add_part(struct run_needs *needs,
                      const struct run_vector *v,
@@ -229,7 +243,7 @@ static void add_part(struct run_needs *needs,
                      const struct manifest *m,
                      const struct run_host *host)
 {
-    static const struct device_options some;
+    static const struct device_options some = {.gpu = {.bf16 = true}};
     uint64_t n = (uint64_t)r->part.numel, all = needs->parameters;
     uint64_t memory, least;
 
@@ -251,9 +265,8 @@ static void add_part(struct run_needs *needs,
     needs->memory_bytes = memory;
     needs->state_bytes = state_bytes(&v->method, n);
     needs->disk_bytes = run_disk(v, n, wire, host->keep);
-    if (host->gpu) {
-        r->device = NULL;
-        needs->gpu_bytes = replica_bytes(r);
+    if (host->gpu && !r->shared) {
+        add_gpu(needs, r);
     }
 }
 

@@ -46,10 +46,12 @@ struct run_needs {
     uint64_t parameters;
     uint64_t disk_bytes, memory_bytes;
     uint64_t memory_least_bytes; /* with less it refuses the run */
-    uint64_t gpu_bytes;   /* of a GPU's memory; 0: no GPU is to be used */
-    uint64_t data_bytes;  /* in disk_bytes: fetched once */
-    uint64_t spare_bytes; /* the same: while a shard is missing */
-    uint64_t state_bytes; /* the same */
+    uint64_t gpu_bytes; /* of a GPU's memory, with all that makes steps short;
+                         * 0: no GPU is to be used */
+    uint64_t gpu_least_bytes; /* with less it cannot be used */
+    uint64_t data_bytes;      /* in disk_bytes: fetched once */
+    uint64_t spare_bytes;     /* the same: while a shard is missing */
+    uint64_t state_bytes;     /* the same */
     uint64_t round_bytes; /* each way in sync.period inner steps; of stages the
                              one that sends least */
 };

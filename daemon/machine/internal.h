@@ -461,10 +461,11 @@ void machine_find_stages(struct machine *m);
 /* How the replica of that stage, which fits, is to be opened. */
 void machine_stage_room(struct machine *m, uint32_t stage);
 
-/* Bytes of a GPU's memory: with all activations kept, and with as many made
- * again as can be. */
+/* Bytes of a GPU's memory: with everything there and kept, and as little as can
+ * be, with how that is. */
 struct machine_gpu_need {
     uint64_t kept, least;
+    const char *how;
 };
 
 /* Whether the stage fits into so many; true and zeroes without a GPU. */

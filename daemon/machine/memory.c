@@ -2,8 +2,10 @@
  *
  * Where memory does not suffice for all activations the backward pass makes
  * some again (enum llama_recompute): the same bits, a longer step. That is
- * chosen here for a processor, by the replica for a GPU (replica/plan.h). A run
- * is refused where that does not suffice either.
+ * chosen here for a processor, by the replica for a GPU (replica/plan.h), which
+ * may put moments into this process's memory, too: they are counted, and stay
+ * with the GPU where there is no room for them. A run is refused where that
+ * does not suffice either.
  *
  * A GPU may be lost, and the processor takes its place (gpu_fallback): what it
  * needs then is counted from the start. Where only the GPU's part fits, the run
@@ -38,7 +40,21 @@ struct room {
     uint64_t kept; /* with all activations kept, and the fallback */
     enum llama_recompute recompute;
     bool cpu_fallback;
+    bool moments_stay; /* in the GPU's memory */
 };
+
+/* Of the GPU's moments, bytes here. */
+static uint64_t moments_here(const struct machine *m,
+                             const struct replica_options *r)
+{
+    struct replica_plan plan;
+
+    if (r->device == NULL || r->shared) {
+        return 0;
+    }
+    replica_plan(r, m->opt.gpu_bytes, &plan);
+    return plan.micro_batch > 0 ? plan.host_bytes : 0;
+}
 
 static uint64_t
 need_of(const struct machine *m, const struct replica_options *r, bool fallback)
@@ -53,16 +69,17 @@ need_of(const struct machine *m, const struct replica_options *r, bool fallback)
         need += stage_slots_bytes(r->slots + EVAL_SLOTS,
                                   r->micro_batch * r->seq, r->model.dim);
     }
-    return need + (fallback ? replica_fallback_bytes(r) : 0);
+    return need + moments_here(m, r) +
+           (fallback ? replica_fallback_bytes(r) : 0);
 }
 
-/* In so many bytes; as little as can be where that is too much. */
-static struct room find_room(const struct machine *m,
-                             const struct replica_options *options,
-                             uint64_t have)
+static struct room find_level(const struct machine *m,
+                              const struct replica_options *options,
+                              uint64_t have)
 {
     struct replica_options r = *options;
-    struct room room = {.cpu_fallback = r.device != NULL && !r.shared &&
+    struct room room = {.moments_stay = r.moments_stay,
+                        .cpu_fallback = r.device != NULL && !r.shared &&
                                         m->opt.cpu_fallback};
 
     for (int level = LLAMA_RECOMPUTE_NOTHING; level <= LLAMA_RECOMPUTE_LAYERS;
@@ -81,11 +98,29 @@ static struct room find_room(const struct machine *m,
     return room;
 }
 
+/* In so many bytes; as little as can be where that is too much. */
+static struct room find_room(const struct machine *m,
+                             const struct replica_options *options,
+                             uint64_t have)
+{
+    struct replica_options r = *options;
+    struct room room;
+
+    r.moments_stay = false;
+    room = find_level(m, &r, have);
+    if (room.need > have && moments_here(m, &r) > 0) {
+        r.moments_stay = true;
+        room = find_level(m, &r, have);
+    }
+    return room;
+}
+
 static void take(struct machine *m, const struct room *room)
 {
     struct memory_limit have;
 
     m->replica.recompute = room->recompute;
+    m->replica.moments_stay = room->moments_stay;
     m->use.cpu_fallback = room->cpu_fallback;
     m->use.memory_need = room->need;
     read_limit(m, &have);
@@ -125,8 +160,9 @@ bool machine_stage_fits_gpu(const struct machine *m,
 {
     struct replica_options r;
     struct replica_plan plan;
+    struct memory_limit here;
 
-    *need = (struct machine_gpu_need){0};
+    *need = (struct machine_gpu_need){.how = ""};
     if (m->replica.device == NULL) {
         return true;
     }
@@ -134,9 +170,12 @@ bool machine_stage_fits_gpu(const struct machine *m,
         need->kept = need->least = UINT64_MAX;
         return false;
     }
+    read_limit(m, &here);
+    r.moments_stay = find_room(m, &r, here.bytes).moments_stay;
     replica_plan(&r, have, &plan);
-    need->kept = plan.state_bytes + plan.kept_bytes;
+    need->kept = plan.kept_bytes;
     need->least = plan.state_bytes + plan.work_bytes;
+    need->how = replica_plan_least_text(&plan);
     return plan.micro_batch > 0;
 }
 
@@ -160,7 +199,7 @@ find_stages(struct machine *m, uint64_t have, struct machine_gpu_need *gpu_need)
 {
     struct room least = {.need = UINT64_MAX, .kept = UINT64_MAX};
 
-    *gpu_need = (struct machine_gpu_need){UINT64_MAX, UINT64_MAX};
+    *gpu_need = (struct machine_gpu_need){UINT64_MAX, UINT64_MAX, ""};
     m->terms.stage_fits = 0;
     for (uint32_t s = 0; s < m->terms.stages; s++) {
         struct machine_gpu_need of_gpu;
@@ -217,10 +256,10 @@ static int refuse_gpu(const struct machine *m,
     return errmsg_fail(errmsg, LOCO_ENOMEM,
                        "no stage of the run fits here: of those that fit into "
                        "memory the least needs %llu MB of the GPU's, %llu MB "
-                       "with activations recomputed, and %llu MB may be used "
+                       "%s, and %llu MB may be used "
                        "(%s); use --device cpu, or a GPU with more",
                        ERRMSG_MB_UP(need->kept), ERRMSG_MB_UP(need->least),
-                       ERRMSG_MB(m->opt.gpu_bytes),
+                       need->how, ERRMSG_MB(m->opt.gpu_bytes),
                        m->opt.device->gpu.memory_bytes > 0
                            ? "the setting gpu_memory_bytes"
                            : "what was free at the start");

@@ -95,10 +95,9 @@ static int see_memory(struct machine *m, uint32_t stage, char *errmsg)
         m->terms.stage_fits &= ~(1ULL << stage);
         return errmsg_fail(errmsg, LOCO_ENOMEM,
                            "stage %u needs %llu MB of the GPU's memory, %llu "
-                           "MB with activations recomputed, of which %llu MB "
-                           "may be used now",
+                           "MB %s, of which %llu MB may be used now",
                            stage + 1, ERRMSG_MB_UP(need.kept),
-                           ERRMSG_MB_UP(need.least), ERRMSG_MB(have));
+                           ERRMSG_MB_UP(need.least), need.how, ERRMSG_MB(have));
     }
     if ((m->terms.stage_fits >> stage & 1) == 0) {
         return errmsg_fail(errmsg, LOCO_ENOMEM,

@@ -87,10 +87,17 @@ static bool lost_gpu(const struct trainer *t, int rc)
 
 /* What a GPU's memory did not suffice for; of a processor the machine has said
  * it (memory.c). */
-static void log_recompute(const struct trainer *t)
+static void log_memory(const struct trainer *t)
 {
     const struct replica *r = &t->replica;
 
+    if (r->opt.device != NULL && r->planned.host > 0) {
+        log_warn("train",
+                 "the optimizer's moments, %llu MB, lie in this machine's "
+                 "memory, as the GPU has no room for them: each inner step "
+                 "reads and writes them over PCIe",
+                 ERRMSG_MB_UP(r->planned.host));
+    }
     if (r->opt.device != NULL && r->recompute != LLAMA_RECOMPUTE_NOTHING) {
         log_warn("train",
                  "the backward pass recomputes %s: with all activations kept "
@@ -147,7 +154,7 @@ static bool recover(struct trainer *t, int rc)
         rv = replica_recover(&t->replica, true, errmsg);
         log_warn("train", "opening it again: %s", rv == 0 ? "done" : errmsg);
         log_gpus(t);
-        log_recompute(t);
+        log_memory(t);
     }
     if (rv != 0 && t->opt.cpu_fallback) {
         rv = replica_recover(&t->replica, false, errmsg);
@@ -173,7 +180,7 @@ static int find_device(struct trainer *t)
     }
     log_warn("train", "the GPU was lost, and is open again");
     log_gpus(t);
-    log_recompute(t);
+    log_memory(t);
     return 0;
 }
 
@@ -901,7 +908,7 @@ static void log_kernels(struct trainer *t)
                  r->outer.on ? "the GPU" : "the processor");
     }
     log_gpus(t);
-    log_recompute(t);
+    log_memory(t);
 }
 
 int trainer_open(struct trainer **trainer,

@@ -96,6 +96,7 @@ bool trainer_repeat_begin(struct trainer_repeat *r,
         r->device = *opt->device;
         r->device.n_others = 0;
         r->opt.device = &r->device;
+        r->opt.moments_stay = true; /* the host's memory is counted without */
     }
     *rc = !fits || opt->shared || opt->slots > 0 ||
                   lease_count(&command->lease) < command->job.repeat.steps

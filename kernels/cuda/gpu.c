@@ -33,11 +33,12 @@
 #define PEERS_MAX      31 /* bits of `met` */
 #define DRIVER_ANSWERS "no answer from the GPU"
 
-/* One piece of memory from take(). */
+/* One piece of memory from take() or take_host(). */
 struct allocation {
     struct allocation *next;
     void *p;
     size_t bytes;
+    bool host;
 };
 
 /* ---- errors ------------------------------------------------------------- */
@@ -165,7 +166,44 @@ static int device_malloc(struct gpu *g, void **p, size_t bytes)
     return rv;
 }
 
-static int gpu_take(struct gpu *g, void **p, size_t bytes)
+/* Pinned, so the driver maps it for the GPU at the address that it has here. */
+static int host_malloc(struct gpu *g, void **p, size_t bytes)
+{
+    int rv = gpu_may_lock(g, bytes, "memory of the host");
+
+    return rv != 0 ? rv
+                   : gpu_check(g,
+                               cudaHostAlloc(p, bytes > 0 ? bytes : 1,
+                                             cudaHostAllocMapped),
+                               "memory of the host");
+}
+
+uint64_t gpu_host_bytes(const struct gpu *g)
+{
+    uint64_t sum = 0;
+
+    for (const struct allocation *a = g->taken; a != NULL; a = a->next) {
+        sum += a->host ? a->bytes : 0;
+    }
+    return sum;
+}
+
+/* Whether take_host() gave p, the first byte of it or a later one. */
+static bool is_host(const struct gpu *g, const void *p)
+{
+    const unsigned char *at = p;
+
+    for (const struct allocation *a = g->taken; a != NULL; a = a->next) {
+        const unsigned char *from = a->p;
+
+        if (a->host && at >= from && at < from + a->bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int take_either(struct gpu *g, void **p, size_t bytes, bool host)
 {
     struct allocation *a;
     int rv = gpu_enter(g);
@@ -178,16 +216,27 @@ static int gpu_take(struct gpu *g, void **p, size_t bytes)
     if (a == NULL) {
         return LOCO_ENOMEM;
     }
-    rv = device_malloc(g, &a->p, bytes);
+    rv = host ? host_malloc(g, &a->p, bytes) : device_malloc(g, &a->p, bytes);
     if (rv != 0) {
         free(a);
         return rv;
     }
     a->bytes = bytes;
+    a->host = host;
     a->next = g->taken;
     g->taken = a;
     *p = a->p;
     return 0;
+}
+
+static int gpu_take(struct gpu *g, void **p, size_t bytes)
+{
+    return take_either(g, p, bytes, false);
+}
+
+static int gpu_take_host(struct gpu *g, void **p, size_t bytes)
+{
+    return take_either(g, p, bytes, true);
 }
 
 static void gpu_give(struct gpu *g, void *p)
@@ -202,10 +251,10 @@ static void gpu_give(struct gpu *g, void *p)
         struct allocation *a = *at;
 
         *at = a->next;
-        g->taken_bytes -= a->bytes;
+        g->taken_bytes -= a->host ? 0 : a->bytes;
         /* cudaFree waits for the device: never after a hang */
         if (g->broken == 0 && gpu_wait_all(g, "give") == 0) {
-            (void)gpu_check(g, cudaFree(p), "give");
+            (void)gpu_check(g, a->host ? cudaFreeHost(p) : cudaFree(p), "give");
         }
         free(a);
     }
@@ -344,6 +393,13 @@ static int gpu_put(struct gpu *g, void *to, const void *from, size_t bytes)
     if (rv != 0) {
         return rv;
     }
+    if (is_host(g, to)) {
+        rv = gpu_wait_stream(g, "memory of the host");
+        if (rv == 0) {
+            memcpy(to, from, bytes);
+        }
+        return rv;
+    }
     return gpu_is_registered(g, from, bytes)
                ? gpu_put_registered(g, to, from, bytes)
                : stage_copy(g, to, from, bytes);
@@ -396,6 +452,13 @@ static int gpu_get(struct gpu *g, void *to, const void *from, size_t bytes)
     if (rv != 0) {
         return rv;
     }
+    if (is_host(g, from)) {
+        rv = gpu_wait_stream(g, "memory of the host");
+        if (rv == 0) {
+            memcpy(to, from, bytes);
+        }
+        return rv;
+    }
     return gpu_is_registered(g, to, bytes)
                ? gpu_get_registered(g, to, from, bytes)
                : gpu_download(g, to, from, bytes);
@@ -406,6 +469,13 @@ static int gpu_clear(struct gpu *g, void *p, size_t bytes)
     int rv = gpu_enter(g);
 
     gpu_touched(g, p, bytes);
+    if (rv == 0 && is_host(g, p)) {
+        rv = gpu_wait_stream(g, "memory of the host");
+        if (rv == 0) {
+            memset(p, 0, bytes);
+        }
+        return rv;
+    }
     return rv != 0
                ? rv
                : gpu_check(g, cudaMemsetAsync(p, 0, bytes, g->stream), "clear");
@@ -757,6 +827,7 @@ static const struct plugin_table table = {
     .close = gpu_close,
     .message = gpu_message,
     .take = gpu_take,
+    .take_host = gpu_take_host,
     .give = gpu_give,
     .put = gpu_put,
     .get = gpu_get,

@@ -91,6 +91,14 @@ static uint64_t registered_bytes(const struct gpu *g)
     return sum;
 }
 
+int gpu_may_lock(struct gpu *g, size_t bytes, const char *what)
+{
+    return registered_bytes(g) + gpu_host_bytes(g) + bytes > memory_bytes() / 2
+               ? gpu_fail(g, LOCO_ENOMEM, what,
+                          "more than half of this machine's memory")
+               : 0;
+}
+
 /* Refused, and the GPU is as it was. */
 static bool is_refusal(cudaError_t e)
 {
@@ -117,9 +125,9 @@ int gpu_host_register(struct gpu *g, void *p, size_t bytes)
     if (*overlapping(g, p, bytes) != NULL) {
         return gpu_fail(g, LOCO_EBUSY, what, "registered already");
     }
-    if (registered_bytes(g) + bytes > memory_bytes() / 2) {
-        return gpu_fail(g, LOCO_ENOMEM, what,
-                        "more than half of this machine's memory");
+    rv = gpu_may_lock(g, bytes, what);
+    if (rv != 0) {
+        return rv;
     }
     rv = gpu_wait_all(g, what); /* cudaHostRegister may do so without an end */
     if (rv != 0) {

@@ -236,26 +236,31 @@ speed() {
     line "$(cat "$logs/speed.log")"
 }
 
-# train NAME CONFIG BATCH SEQ
+# train NAME CONFIG BATCH SEQ [OPTION...]
 train() {
     if [ $there = no ]; then
         absent "loco-$1" "$build/loco" bench train --config "$2" --batch "$3" \
             --seq "$4" --device cuda --plugin "$plugin"
         return
     fi
+    name=$1
+    config=$2
+    rows=$3
+    tokens=$4
+    shift 4
     if ! within 110; then
-        line "skip    loco $1: no time is left"
+        line "skip    loco $name: no time is left"
         return
     fi
-    if timeout -k 5 "$limit" "$build/loco" bench train --config "$2" \
-        --batch "$3" --seq "$4" --device cuda --plugin "$plugin" \
-        --tuning "$tuning" --steps 20 --json \
-        >"$logs/train-$1.json" 2>"$logs/train-$1.log"; then
-        line "loco   $1: $(tr ',' '\n' <"$logs/train-$1.json" |
+    if timeout -k 5 "$limit" "$build/loco" bench train --config "$config" \
+        --batch "$rows" --seq "$tokens" --device cuda --plugin "$plugin" \
+        --tuning "$tuning" --steps 20 --json "$@" \
+        >"$logs/train-$name.json" 2>"$logs/train-$name.log"; then
+        line "loco   $name: $(tr ',' '\n' <"$logs/train-$name.json" |
             grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch' |
             tr -d '"{}' | tr '\n' ' ')"
     else
-        line "FAILED  loco $1: $(head -n 1 "$logs/train-$1.log")"
+        line "FAILED  loco $name: $(head -n 1 "$logs/train-$name.log")"
     fi
 }
 
@@ -345,6 +350,7 @@ else
     speed
     train 150M llama-150m 64 1024
     train 1.1B llama-1b 16 2048
+    train 1.1B-host llama-1b 16 2048 --host-moments
     stages
     if [ $quick = no ]; then
         torch

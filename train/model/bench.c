@@ -312,7 +312,7 @@ static int bench_open(struct bench *s,
     adam.rule = opt->optimizer;
     rv = rv == 0 ? optimizer_open_llama(&s->adam, &adam, &opt->config) : rv;
     if (rv == 0 && opt->device != NULL) {
-        rv = optimizer_place(&s->adam, &s->be);
+        rv = optimizer_place(&s->adam, &s->be, opt->host_moments);
     }
     rv = rv == 0 ? bench_theta(s, &opt->config) : rv;
     rv = rv == 0 ? bench_buffers(s, &opt->config) : rv;

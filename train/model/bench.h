@@ -27,8 +27,9 @@ struct bench_train_options {
     int steps; /* timed ones; 0: as many as fit into 5 s, at least 3 */
     enum backend_dtype dtype;
     enum llama_recompute recompute;
-    enum optimizer_rule optimizer;       /* the steps'; 0: AdamW */
-    bool dry_run;                        /* only count parameters and bytes */
+    enum optimizer_rule optimizer; /* the steps'; 0: AdamW */
+    bool host_moments; /* of a GPU: in the host's memory (backend.h) */
+    bool dry_run;      /* only count parameters and bytes */
     const struct device_options *device; /* a GPU; NULL: this processor */
 };
 

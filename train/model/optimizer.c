@@ -232,15 +232,17 @@ static size_t device_scratch(const struct optimizer *a, int act_bytes)
     return most;
 }
 
-int optimizer_place(struct optimizer *a, const struct backend *be)
+int optimizer_place(struct optimizer *a, const struct backend *be, bool host)
 {
+    void *(*take)(const struct backend *, size_t) =
+        host ? be->take_host : be->take;
     size_t bytes = (size_t)a->n * sizeof(float);
 
     give_moments(a);
     give_scratch(a);
     a->be = be;
-    a->u = be->take(be, bytes);
-    a->v = be->take(be, bytes);
+    a->u = take(be, bytes);
+    a->v = take(be, bytes);
     if (a->n_matrices > 0 && be->device != NULL) {
         a->scratch_bytes = device_scratch(a, be->act_bytes);
         a->scratch = be->take(be, a->scratch_bytes);

@@ -128,8 +128,9 @@ size_t optimizer_scratch_bytes(const struct optimizer_options *opt,
                                int threads);
 
 /* Right after opening: u, v and Muon's scratch into the memory of a device,
- * which is borrowed until optimizer_close. LOCO_ENOMEM, LOCO_ECUDA. */
-int optimizer_place(struct optimizer *a, const struct backend *be);
+ * which is borrowed until optimizer_close. `host`: u and v into the host's
+ * (backend.h, take_host); the same bits. LOCO_ENOMEM, LOCO_ECUDA. */
+int optimizer_place(struct optimizer *a, const struct backend *be, bool host);
 
 void optimizer_close(struct optimizer *a);
 

@@ -92,8 +92,8 @@ static void say_no_room(const struct replica *r,
                         char *errmsg)
 {
     const struct replica_options *opt = &r->opt;
-    uint64_t need = plan->state_bytes + plan->kept_bytes;
     uint64_t least = plan->state_bytes + plan->work_bytes;
+    const char *how = replica_plan_least_text(plan);
     const char *whose = opt->device->gpu.memory_bytes > 0
                             ? "gpu-memory-bytes"
                             : "what is free, less what the driver loads "
@@ -103,18 +103,18 @@ static void say_no_room(const struct replica *r,
         (void)errmsg_fail(
             errmsg, LOCO_ENOMEM,
             "%u micro-batches of %u sequences of this stage need %llu MB of "
-            "the GPU's memory, recomputed %llu MB, of which %llu MB may be "
-            "used (%s): use --device cpu, or a GPU with more",
-            opt->slots, opt->micro_batch, ERRMSG_MB_UP(need),
-            ERRMSG_MB_UP(least), ERRMSG_MB(have), whose);
+            "the GPU's memory, %llu MB %s, of which %llu MB may be used (%s): "
+            "use --device cpu, or a GPU with more",
+            opt->slots, opt->micro_batch, ERRMSG_MB_UP(plan->kept_bytes),
+            ERRMSG_MB_UP(least), how, ERRMSG_MB(have), whose);
         return;
     }
     (void)errmsg_fail(errmsg, LOCO_ENOMEM,
                       "one sequence of %u tokens needs %llu MB of the "
-                      "GPU's memory, recomputed %llu MB, of which %llu MB may "
-                      "be used (%s): use --device cpu, or a GPU with more",
-                      opt->seq, ERRMSG_MB_UP(need), ERRMSG_MB_UP(least),
-                      ERRMSG_MB(have), whose);
+                      "GPU's memory, %llu MB %s, of which %llu MB may be used "
+                      "(%s): use --device cpu, or a GPU with more",
+                      opt->seq, ERRMSG_MB_UP(plan->kept_bytes),
+                      ERRMSG_MB_UP(least), how, ERRMSG_MB(have), whose);
 }
 
 /* The micro-batch to begin with, before anything is taken; 0: none fits. What
@@ -126,6 +126,7 @@ static uint32_t plan_micro_batch(struct replica *r, char *errmsg)
     uint64_t have;
 
     r->recompute = opt->recompute;
+    r->planned.host = 0;
     if (opt->device == NULL) {
         return opt->micro_batch;
     }
@@ -134,8 +135,9 @@ static uint32_t plan_micro_batch(struct replica *r, char *errmsg)
     r->recompute = plan.recompute;
     r->outer_fits = plan.outer_bytes > 0;
     r->planned.have = have;
-    r->planned.kept = plan.state_bytes + plan.kept_bytes;
+    r->planned.kept = plan.kept_bytes;
     r->planned.need = plan.state_bytes + plan.work_bytes;
+    r->planned.host = plan.host_bytes;
     if (plan.micro_batch == 0) {
         say_no_room(r, &plan, have, errmsg);
     }
@@ -246,10 +248,31 @@ static bool take_parameters(struct replica *r)
     return true;
 }
 
+static int open_optimizer(struct replica *r)
+{
+    const struct backend *be = &r->backend;
+    int rv = optimizer_open_part(&r->optimizer, &r->opt.optimizer,
+                                 &r->opt.model, &r->opt.part);
+
+    r->have_optimizer = rv == 0;
+    return rv != 0 || be->device == NULL
+               ? rv
+               : optimizer_place(&r->optimizer, be, r->planned.host > 0);
+}
+
+/* The host has no memory for moments: without that. */
+static int open_optimizer_again(struct replica *r, char *errmsg)
+{
+    optimizer_close(&r->optimizer);
+    r->have_optimizer = false;
+    r->opt.moments_stay = true;
+    r->micro_batch = plan_micro_batch(r, errmsg);
+    return r->micro_batch == 0 ? LOCO_ENOMEM : open_optimizer(r);
+}
+
 /* The workspace last, it can shrink. */
 static int open_memory(struct replica *r, char *errmsg)
 {
-    const struct backend *be = &r->backend;
     int rv;
 
     r->micro_batch = plan_micro_batch(r, errmsg);
@@ -261,11 +284,12 @@ static int open_memory(struct replica *r, char *errmsg)
                            "out of memory for %llu parameters",
                            (unsigned long long)r->n);
     }
-    rv = optimizer_open_part(&r->optimizer, &r->opt.optimizer, &r->opt.model,
-                             &r->opt.part);
-    r->have_optimizer = rv == 0;
-    if (rv == 0 && be->device != NULL) {
-        rv = optimizer_place(&r->optimizer, be);
+    rv = open_optimizer(r);
+    if (rv == LOCO_ENOMEM && r->planned.host > 0) {
+        rv = open_optimizer_again(r, errmsg);
+        if (r->micro_batch == 0) {
+            return rv;
+        }
     }
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the optimizer");

@@ -54,7 +54,61 @@ static bool plan_work(const struct replica_options *opt,
     return false;
 }
 
-/* The same with as little made again as it must. */
+/* How a GPU gets along with its memory, what costs least first.
+ *
+ * N parameters, T tokens of a step, F FLOP/s of the model's products, B bytes/s
+ * of PCIe each way. A step takes 6 N T / F. Layers made again add 2 N T / F, a
+ * third of it; branches a few hundredths. Moments in the host's memory add
+ * 8 N / B where reads and writes overlap, at most 16 N / B: less than the
+ * layers from T = 8 F / B on. With 20 GB/s that is 8,000 tokens for a card of
+ * 20 TFLOP/s, 32,000 for one of 80. */
+#define TOKENS_FOR_HOST 32768
+
+struct way {
+    enum llama_recompute recompute;
+    bool host; /* moments in the host's memory */
+};
+
+static const struct way ways_of_large[] = {
+    {LLAMA_RECOMPUTE_NOTHING, false}, {LLAMA_RECOMPUTE_BRANCHES, false},
+    {LLAMA_RECOMPUTE_NOTHING, true},  {LLAMA_RECOMPUTE_BRANCHES, true},
+    {LLAMA_RECOMPUTE_LAYERS, false},  {LLAMA_RECOMPUTE_LAYERS, true},
+};
+static const struct way ways_of_small[] = {
+    {LLAMA_RECOMPUTE_NOTHING, false}, {LLAMA_RECOMPUTE_BRANCHES, false},
+    {LLAMA_RECOMPUTE_LAYERS, false},  {LLAMA_RECOMPUTE_NOTHING, true},
+    {LLAMA_RECOMPUTE_BRANCHES, true}, {LLAMA_RECOMPUTE_LAYERS, true},
+};
+#define WAYS (sizeof ways_of_large / sizeof ways_of_large[0])
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* The first way that fits. with_moments: state_bytes with them on the GPU. */
+static void plan_ways(const struct replica_options *opt,
+                      uint64_t have_bytes,
+                      uint64_t with_moments,
+                      uint64_t moments,
+                      struct replica_plan *plan)
+{
+    const struct way *ways = (uint64_t)opt->batch * opt->seq >= TOKENS_FOR_HOST
+                                 ? ways_of_large
+                                 : ways_of_small;
+
+    for (size_t i = 0; i < WAYS && plan->micro_batch == 0; i++) {
+        if (ways[i].host && opt->moments_stay) {
+            continue;
+        }
+        plan->host_bytes = ways[i].host ? moments : 0;
+        plan->state_bytes = with_moments - plan->host_bytes;
+        (void)plan_work(opt, ways[i].recompute,
+                        less(have_bytes, plan->state_bytes), plan);
+    }
+}
+
+/* Without moments: with as little made again as it must. */
 static void plan_least(const struct replica_options *opt,
                        uint64_t left,
                        struct replica_plan *plan)
@@ -77,10 +131,7 @@ void replica_plan_part(const struct replica_options *opt,
     *plan =
         (struct replica_plan){.state_bytes = 2 * n * sizeof(float) +
                                              replica_gpus_piece_bytes(opt, n)};
-    plan_least(opt,
-               have_bytes > plan->state_bytes ? have_bytes - plan->state_bytes
-                                              : 0,
-               plan);
+    plan_least(opt, less(have_bytes, plan->state_bytes), plan);
 }
 
 void replica_plan(const struct replica_options *opt,
@@ -93,20 +144,25 @@ void replica_plan(const struct replica_options *opt,
             .part.numel;
     const uint64_t outer = replica_outer_bytes(opt, n);
     const uint64_t eval = stage ? n * sizeof(float) : 0;
-    uint64_t left;
+    const uint64_t state = 4 * n * sizeof(float) + eval + step_bytes(opt) +
+                           replica_gpus_piece_bytes(opt, n);
 
     *plan = (struct replica_plan){
-        .state_bytes = 4 * n * sizeof(float) + eval + step_bytes(opt) +
-                       replica_gpus_piece_bytes(opt, n)};
-    left = have_bytes > plan->state_bytes ? have_bytes - plan->state_bytes : 0;
-    plan->kept_bytes =
-        work_bytes(opt, stage ? opt->micro_batch : 1, LLAMA_RECOMPUTE_NOTHING);
-    plan_least(opt, left, plan);
+        .kept_bytes = state + work_bytes(opt, stage ? opt->micro_batch : 1,
+                                         LLAMA_RECOMPUTE_NOTHING)};
+    plan_ways(opt, have_bytes, state, 2 * n * sizeof(float), plan);
     if (plan->micro_batch == 0 || outer == 0) {
         return;
     }
-    if (outer <= left - plan->work_bytes + eval) {
+    if (outer <= have_bytes - plan->state_bytes - plan->work_bytes + eval) {
         plan->outer_bytes = outer; /* its copy of phi serves held-out text */
         plan->state_bytes -= eval;
     }
+}
+
+const char *replica_plan_least_text(const struct replica_plan *plan)
+{
+    return plan->host_bytes > 0 ? "with activations recomputed and moments in "
+                                  "the host's memory"
+                                : "with activations recomputed";
 }

@@ -5,10 +5,11 @@
  * micro-batch that leaves no more out than it must (halves of the one asked
  * for: the rest of a batch is accumulated, so the batch stays what it is), and
  * the memory of the outer step where it still fits. Where not even one sequence
- * fits the backward pass makes activations again, as few as it must
- * (enum llama_recompute): the bits stay, a step takes longer. Launchers' own
- * memory is counted at its most. A plan that does not fit even so is refused
- * with what would.
+ * fits the GPU works in another way: the backward pass makes activations again
+ * (enum llama_recompute), or the moments lie in the host's memory, or both. The
+ * bits stay, a step takes longer; plan.c has the order and what each costs.
+ * Launchers' own memory is counted at its most. A plan that does not fit even
+ * so is refused with what would.
  *
  * A stage of a pipeline: of its part, with all its slots, and with a copy of
  * phi for held-out text, which passes while gradients are summed; the outer
@@ -25,14 +26,19 @@ struct replica_plan {
     uint64_t state_bytes; /* theta, gradient, u, v; of a stage phi */
     uint64_t work_bytes;  /* of a micro-batch: the workspace, with theta in
                            * bf16, and what launchers take */
-    uint64_t kept_bytes;  /* the same of the smallest micro-batch, if all its
-                           * activations were kept */
+    uint64_t kept_bytes;  /* of all that, with the smallest micro-batch, moments
+                           * on the GPU and all activations kept */
+    uint64_t host_bytes;  /* u, v in the host's memory; 0: they are in
+                           * state_bytes */
     uint64_t outer_bytes; /* 0: the outer step is made in this process */
     uint32_t micro_batch; /* 0: there is no room for one sequence (a stage:
                            * for its micro-batch), for which work_bytes then
                            * is, with all that can be made again */
     enum llama_recompute recompute;
 };
+
+/* How a plan that does not fit would need least: for a refusal. */
+const char *replica_plan_least_text(const struct replica_plan *plan);
 
 /* have_bytes: free on the GPU, under the cap. opt->device is not NULL. */
 void replica_plan(const struct replica_options *opt,

@@ -123,6 +123,9 @@ struct replica_options {
     bool reference; /* plain C kernels: for sanitizers and comparisons */
     /* A GPU; NULL: this processor. Borrowed for the replica's life. */
     const struct device_options *device;
+    /* Moments stay in the GPU's memory, as the host has none for them
+     * (replica/plan.h). */
+    bool moments_stay;
     /* Another process makes the inner steps; (n) its parameters, borrowed for
      * the replica's life. */
     bool shared;
@@ -207,6 +210,7 @@ struct replica {
      * with all activations kept, and as it was planned. */
     struct {
         uint64_t have, kept, need;
+        uint64_t host; /* of the host's memory, for moments; 0: none */
     } planned;
     bool outer_fits; /* the plan has room for its step on the GPU */
     struct replica_outer outer;

@@ -41,6 +41,7 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 #define cudaStreamNonBlocking   1
 #define cudaEventDisableTiming  2
 #define cudaHostAllocDefault    0
+#define cudaHostAllocMapped     2
 #define cudaHostRegisterDefault 0
 
 typedef struct emu_stream *cudaStream_t;

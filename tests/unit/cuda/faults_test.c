@@ -155,6 +155,7 @@ static void what_is_planned_is_what_is_taken(void **state)
     float loss;
 
     (void)state;
+    opt.moments_stay = true;
     memset(text, 'a', sizeof text); /* one token: the most parts of sums */
     replica_plan(&opt, UINT64_MAX, &plan);
     all = plan.state_bytes + plan.work_bytes + plan.outer_bytes;
@@ -206,9 +207,16 @@ static float *moved(struct replica *r)
     return x;
 }
 
+struct way {
+    enum llama_recompute recompute;
+    bool host; /* moments in the host's memory */
+};
+
 /* A round of a replica that keeps all activations, and of one that has the
- * memory only for so many. */
-static void same_round(const struct replica_options *opt, uint64_t have)
+ * memory only for that way. */
+static void same_round(const struct replica_options *opt,
+                       uint64_t have,
+                       const struct way *way)
 {
     struct replica all, less;
     float loss, same, *want, *got;
@@ -217,6 +225,9 @@ static void same_round(const struct replica_options *opt, uint64_t have)
     assert_int_equal(all.recompute, LLAMA_RECOMPUTE_NOTHING);
     emu->memory = emu->used + ((uint64_t)64 << 20) + have + PLUGIN_SPARE_BYTES;
     open_alone(&less, opt);
+    assert_int_equal(less.recompute, way->recompute);
+    assert_true((less.planned.host > 0) == way->host);
+    assert_true(emu->memory - emu->used >= PLUGIN_SPARE_BYTES);
     emu->memory = (uint64_t)8 << 30;
     for (int i = 0; i < 4; i++) {
         assert_int_equal(replica_step(&all, &loss), 0);
@@ -237,12 +248,18 @@ static void same_round(const struct replica_options *opt, uint64_t have)
 }
 
 /* Where one sequence does not fit activations are made again, as few as it
- * takes, and no bit is another one; a run is refused where none of this
- * suffices, with both figures. */
+ * takes, or moments lie in the host's memory, and no bit is another one; a run
+ * is refused where none of this suffices, with both figures. */
 static void what_does_not_fit_is_made_again(void **state)
 {
     static const enum optimizer_rule rules[] = {
         OPTIMIZER_ADAMW, OPTIMIZER_ADOPT, OPTIMIZER_MUON};
+    /* In the order of a step of few tokens, and each needs less. */
+    static const struct way ways[] = {
+        {LLAMA_RECOMPUTE_BRANCHES, false}, {LLAMA_RECOMPUTE_LAYERS, false},
+        {LLAMA_RECOMPUTE_NOTHING, true},   {LLAMA_RECOMPUTE_BRANCHES, true},
+        {LLAMA_RECOMPUTE_LAYERS, true},
+    };
 
     (void)state;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
@@ -257,21 +274,127 @@ static void what_does_not_fit_is_made_again(void **state)
         replica_plan(&opt, UINT64_MAX, &plan);
         assert_int_equal(plan.recompute, LLAMA_RECOMPUTE_NOTHING);
         have = plan.state_bytes + plan.work_bytes;
-        for (int level = 1; level <= LLAMA_RECOMPUTE_LAYERS; level++) {
+        for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
             replica_plan(&opt, have - 1, &plan);
-            assert_int_equal(plan.recompute, level);
+            assert_int_equal(plan.recompute, ways[k].recompute);
+            assert_true((plan.host_bytes > 0) == ways[k].host);
             assert_int_equal(plan.micro_batch, 1);
             assert_true(plan.state_bytes + plan.work_bytes < have);
             have = plan.state_bytes + plan.work_bytes;
-            same_round(&opt, have);
+            same_round(&opt, have, &ways[k]);
         }
         emu->memory =
             emu->used + ((uint64_t)64 << 20) + have + PLUGIN_SPARE_BYTES - 1;
         assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
-        assert_non_null(strstr(errmsg, " MB of the GPU's memory, recomputed "));
+        assert_non_null(strstr(errmsg, " MB with activations recomputed and "
+                                       "moments in the host's memory, of "));
         replica_close(&r);
         emu->memory = (uint64_t)8 << 30;
     }
+}
+
+/* A step of many tokens: to read and write the moments over PCIe costs less
+ * than whole layers once more. Where the host has no memory for them they stay,
+ * and the layers are made again. */
+static void moments_go_before_layers_where_a_step_is_long(void **state)
+{
+    struct replica_options opt = options(1);
+    struct replica_plan plan, stay;
+    struct replica r;
+    uint64_t have;
+
+    (void)state;
+    opt.model.layers = 3;
+    opt.batch = 32768 / opt.seq;
+    replica_plan(&opt, 0, &plan);
+    replica_plan(&opt, plan.kept_bytes - 1, &plan);
+    assert_int_equal(plan.recompute, LLAMA_RECOMPUTE_BRANCHES);
+    have = plan.state_bytes + plan.work_bytes - 1;
+    replica_plan(&opt, have, &plan);
+    assert_int_equal(plan.recompute, LLAMA_RECOMPUTE_NOTHING);
+    assert_true(plan.host_bytes == 8 * (uint64_t)llama_numel(&opt.model));
+    opt.batch--; /* below it the layers */
+    replica_plan(&opt, have, &stay);
+    assert_int_equal(stay.recompute, LLAMA_RECOMPUTE_LAYERS);
+    assert_int_equal(stay.host_bytes, 0);
+    opt.batch++;
+
+    /* The GPU pins two pieces when it is opened. */
+    for (int n = 3; n < 5; n++) {
+        uint64_t used = emu->used;
+
+        emu->memory = used + ((uint64_t)64 << 20) + have + PLUGIN_SPARE_BYTES;
+        emu->fail_pin = n;
+        assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+        assert_int_equal(r.recompute, LLAMA_RECOMPUTE_LAYERS);
+        assert_true(r.planned.host == 0 && r.opt.moments_stay);
+        replica_close(&r);
+        assert_int_equal(emu->used, used);
+        emu->memory = used + ((uint64_t)64 << 20) + plan.state_bytes +
+                      plan.work_bytes + PLUGIN_SPARE_BYTES;
+        emu->fail_pin = n; /* and no way is left */
+        assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
+        assert_non_null(strstr(errmsg, " MB with activations recomputed, of "));
+        replica_close(&r);
+        assert_int_equal(emu->used, used);
+        emu->memory = (uint64_t)8 << 30;
+    }
+}
+
+/* Memory of the host that a GPU uses as its own: kernels, copies both ways and
+ * zeros, under no cap, never more than half of the machine's. */
+static void the_hosts_memory_is_used_like_the_gpus(void **state)
+{
+    struct plugin_options opt = {
+        .bf16 = true, .memory_bytes = 70u << 20, .timeout_ms = 20};
+    float here[1024], back[1024], *host, *own;
+    struct add_op add = {.n = 1024};
+
+    (void)state;
+    for (int i = 0; i < 1024; i++) {
+        here[i] = (float)i;
+    }
+    assert_int_equal(open_gpu_with(&gpu, &opt, errmsg), 0);
+    host = gpu.take_host(&gpu, (size_t)16 << 20); /* beyond the cap */
+    own = gpu.take(&gpu, sizeof here);
+    assert_true(host != NULL && own != NULL);
+    gpu.clear(&gpu, host, sizeof here);
+    gpu.put(&gpu, own, here, sizeof here);
+    add.from = own;
+    add.to = host;
+    assert_int_equal(
+        device_table(gpu.device)->add(device_gpu(gpu.device), &add), 0);
+    gpu.get(&gpu, back, host, sizeof back);
+    assert_memory_equal(back, here, sizeof here);
+    gpu.put(&gpu, host + 512, here, sizeof here / 2); /* after the sum */
+    add.from = host;
+    add.to = own;
+    assert_int_equal(
+        device_table(gpu.device)->add(device_gpu(gpu.device), &add), 0);
+    gpu.clear(&gpu, host, sizeof here); /* which was read before */
+    gpu.get(&gpu, back, own, sizeof back);
+    for (int i = 0; i < 1024; i++) {
+        assert_true(back[i] == (float)(i < 512 ? 2 * i : i + i - 512));
+    }
+    gpu.get(&gpu, back, host, sizeof back);
+    assert_true(back[0] == 0 && back[1023] == 0);
+    assert_null(gpu.take_host(&gpu, (size_t)1 << 50));
+    assert_non_null(strstr(device_message(gpu.device),
+                           "more than half of this machine's memory"));
+    gpu.give(&gpu, host);
+    assert_int_equal(gpu.finish(&gpu), 0);
+
+    /* Nothing waits for ever, and the memory is not given to anybody else. */
+    host = gpu.take_host(&gpu, sizeof here);
+    assert_non_null(host);
+    emu->hanging = 1;
+    gpu.put(&gpu, host, here, sizeof here);
+    assert_int_equal(gpu.finish(&gpu), LOCO_ETIMEOUT);
+    gpu.get(&gpu, back, host, sizeof back);
+    assert_true(back[1] == 0);
+    emu->hanging = 0;
+    gpu.give(&gpu, host);
+    backend_close(&gpu);
 }
 
 /* Half of the micro-batch first: it costs less. And the largest one that fits
@@ -286,10 +409,10 @@ static void a_smaller_micro_batch_is_tried_first(void **state)
     (void)state;
     opt.model.layers = 3;
     replica_plan(&opt, 0, &plan);
-    replica_plan(&opt, plan.state_bytes + plan.kept_bytes, &plan);
+    replica_plan(&opt, plan.kept_bytes, &plan);
     assert_int_equal(plan.recompute, LLAMA_RECOMPUTE_NOTHING);
     assert_int_equal(plan.micro_batch, 1);
-    replica_plan(&opt, plan.state_bytes + plan.kept_bytes - 1, &plan);
+    replica_plan(&opt, plan.kept_bytes - 1, &plan);
     assert_true(plan.recompute > LLAMA_RECOMPUTE_NOTHING);
 
     /* The same in the middle of a step. */
@@ -502,6 +625,9 @@ int main(void)
         cmocka_unit_test_setup(out_of_memory_lowers_the_micro_batch, renew),
         cmocka_unit_test_setup(what_is_planned_is_what_is_taken, renew),
         cmocka_unit_test_setup(what_does_not_fit_is_made_again, renew),
+        cmocka_unit_test_setup(moments_go_before_layers_where_a_step_is_long,
+                               renew),
+        cmocka_unit_test_setup(the_hosts_memory_is_used_like_the_gpus, renew),
         cmocka_unit_test_setup(a_smaller_micro_batch_is_tried_first, renew),
         cmocka_unit_test_setup(the_cap_on_memory_holds, renew),
         cmocka_unit_test_setup(a_broken_gpu_ends_the_step_and_not_the_process,

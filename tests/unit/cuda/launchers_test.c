@@ -210,6 +210,13 @@ static int call_take(void)
     return table->take(device, &p, 64); /* close() gives it back */
 }
 
+static int call_take_host(void)
+{
+    void *p;
+
+    return table->take_host(device, &p, 64);
+}
+
 /* What gives back says nothing itself: finish() does. */
 static int call_give(void)
 {
@@ -328,6 +335,7 @@ static const struct launcher {
     int what;
 } launchers[] = {
     {"take", call_take, 1, GIVES},
+    {"take_host", call_take_host, 1, GIVES | PINS},
     {"give", call_give, 0, 0},
     {"put", call_put, 0, 0},
     {"get", call_get, 0, 0},

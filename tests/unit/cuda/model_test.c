@@ -193,7 +193,7 @@ static void train(const struct backend *be, double *losses)
 
     model_open(&x, &configs[1], be, B, LLAMA_RECOMPUTE_NOTHING);
     assert_int_equal(optimizer_open_llama(&adam, &opt, x.c), 0);
-    assert_int_equal(optimizer_place(&adam, be), 0);
+    assert_int_equal(optimizer_place(&adam, be, false), 0);
     for (int i = 0; i < steps; i++) {
         losses[i] = model_gradient(&x) / (double)tokens;
         assert_int_equal(

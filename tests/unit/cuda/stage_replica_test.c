@@ -106,7 +106,7 @@ static void plan_less(const struct replica_options *opt,
     struct replica_plan all;
 
     replica_plan(opt, 0, &all);
-    replica_plan(opt, all.state_bytes + all.kept_bytes, plan);
+    replica_plan(opt, all.kept_bytes, plan);
     for (int i = 0; i < (int)level; i++) {
         replica_plan(opt, plan->state_bytes + plan->work_bytes - 1, plan);
         assert_int_equal(plan->recompute, i + 1);
@@ -487,6 +487,7 @@ static void what_is_planned_is_what_is_taken(void **state)
     whole.batch = whole.micro_batch = 4;
     memset(text, 'a', sizeof text); /* one token: the most parts of sums */
     opt = part_of(&whole, 2, 0);
+    opt.moments_stay = true;
     replica_plan(&opt, UINT64_MAX, &plan);
     all = plan.state_bytes + plan.work_bytes + plan.outer_bytes;
     assert_true(plan.micro_batch == 4 && plan.outer_bytes > 0);
@@ -511,9 +512,14 @@ static void what_is_planned_is_what_is_taken(void **state)
     assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
     assert_int_equal(emu->mallocs, mallocs + 1); /* that of the products */
     assert_non_null(strstr(errmsg, "2 micro-batches of 4 sequences of this"));
-    assert_non_null(strstr(errmsg, " MB of the GPU's memory, recomputed "));
+    assert_non_null(strstr(errmsg, " MB with activations recomputed, of "));
     assert_non_null(strstr(errmsg, "--device cpu"));
     replica_close(&r);
+    opt.moments_stay = false; /* then it has the room */
+    open_replica(&r, &opt);
+    assert_true(r.planned.host == 8 * (uint64_t)opt.part.numel);
+    replica_close(&r);
+    emu->memory = (uint64_t)8 << 30;
 }
 
 /* Rows that come from and go to other stages wait in this process, with bf16

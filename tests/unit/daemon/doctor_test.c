@@ -145,8 +145,17 @@ static void every_way_a_gpu_can_fail_has_its_fix(void **state)
     d->cap_bytes = 20000000000;
     expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 30.0 GB",
            "gpu_memory_bytes allows 20.0 GB");
+    d->least_bytes = 15000000000;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 30.0 GB",
+           "gpu_memory_bytes allows the 15.0 GB that the run needs at least");
+    d->least_bytes = 25000000000;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 30.0 GB",
+           "gpu_memory_bytes allows 20.0 GB: raise it");
     d->need_bytes = 90000000000;
     d->cap_bytes = 0;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 90.0 GB",
+           "The GPU has the 25.0 GB that the run needs at least");
+    d->least_bytes = 85000000000;
     expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 90.0 GB",
            "The GPU has 80.0 GB");
     d->n_devices = 0;

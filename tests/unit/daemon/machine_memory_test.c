@@ -10,6 +10,7 @@
 #define ROWS   8
 
 static char said[4000]; /* by the last machine */
+static uint64_t gpu_bytes = (uint64_t)1 << 40;
 
 static struct rig *make(uint32_t stages)
 {
@@ -41,7 +42,7 @@ static uint64_t need(uint32_t stages,
 
     g->settings.memory_bytes = cap;
     g->device = device;
-    g->gpu_bytes = (uint64_t)1 << 40;
+    g->gpu_bytes = gpu_bytes;
     g->cpu_fallback = cpu_fallback;
     g->configured_rc = fits ? 0 : LOCO_ENOMEM;
     assert_true(f != NULL && errors >= 0);
@@ -178,6 +179,29 @@ static void what_is_said_before_is_what_the_machine_counts(void **state)
     }
 }
 
+/* What a small GPU leaves to this process's memory is counted, and stays with
+ * the GPU where that has no room for it. */
+static void moments_of_a_small_gpu_are_counted(void **state)
+{
+    static const struct device_options device = {.gpu = {.bf16 = true}};
+    const uint64_t usual = gpu_bytes;
+    struct rig *g = make(1);
+    uint64_t n = run_needs(&g->manifest, NULL).parameters;
+    uint64_t kept = need(1, 0, &device, false, true), more = kept;
+
+    (void)state;
+    free(g);
+    for (gpu_bytes = 64 << 20; more == kept;) {
+        gpu_bytes -= gpu_bytes / 16;
+        assert_true(gpu_bytes > 1 << 16);
+        more = need(1, 0, &device, false, true);
+    }
+    assert_int_equal(more, kept + 8 * n);
+    assert_int_equal(need(1, more, &device, false, true), more);
+    assert_int_equal(need(1, more - 1, &device, false, true), kept);
+    gpu_bytes = usual;
+}
+
 /* A loop of its own holds the model: nobody computes it here when a GPU is
  * lost. Of a list of tensors it cannot even be said what that would take. */
 static void a_loops_model_has_no_place_of_a_lost_gpu(void **state)
@@ -234,6 +258,7 @@ int main(void)
         CASE(a_stage_is_taken_that_fits_with_fewer_activations),
         CASE(the_processor_in_a_lost_gpus_place_is_counted),
         CASE(what_is_said_before_is_what_the_machine_counts),
+        CASE(moments_of_a_small_gpu_are_counted),
         CASE(a_loops_model_has_no_place_of_a_lost_gpu),
         CASE(the_least_is_that_of_any_stage),
     };

@@ -611,8 +611,9 @@ static void a_refusal_names_both_sizes_and_the_limit(void **state)
     (void)state;
     log_of_a_refusal(&device, said, sizeof said);
     assert_non_null(strstr(said, "needs 1 MB of the GPU's, 1 MB with "
-                                 "activations recomputed, and 0 MB may be "
-                                 "used (what was free at the start)"));
+                                 "activations recomputed and moments in the "
+                                 "host's memory, and 0 MB may be used (what "
+                                 "was free at the start)"));
     device.gpu.memory_bytes = 1;
     log_of_a_refusal(&device, said, sizeof said);
     assert_non_null(strstr(said, "(the setting gpu_memory_bytes)"));

@@ -400,7 +400,7 @@ static void muon_steps_where_a_processor_has_its_moments(void **state)
     llama_part_whole(&tiny, &whole);
     backend_cpu_ref(&be);
     assert_int_equal(optimizer_open_llama(&a, &muon, &tiny), 0);
-    assert_int_equal(optimizer_place(&a, &be), 0);
+    assert_int_equal(optimizer_place(&a, &be, false), 0);
     assert_null(a.scratch);
     assert_int_equal(optimizer_step(&a, &be, theta, grad, &rate, NULL), 0);
     assert_non_null(a.scratch);
