@@ -47,32 +47,10 @@ static int usage(void)
     return LOCO_EXIT_OK;
 }
 
-#define GPUS_NAMED 1000 /* numbers of GPUs are below it */
-
-/* Open one of them and close it again. */
-static int probe_gpu(const struct device_options *device,
-                     int ordinal,
-                     struct plugin_info *info,
-                     char *errmsg)
-{
-    struct device_options one = *device;
-    struct backend probe;
-    int rv;
-
-    one.gpu.ordinal = ordinal;
-    rv = backend_device(&probe, &one, errmsg);
-    if (rv == 0) {
-        *info = *device_info(probe.device);
-        backend_close(&probe);
-    }
-    return rv;
-}
-
 /* Where a GPU is asked for and there is none: say so before anything else. */
 static int check_gpu(struct daemon *d)
 {
     struct plugin_info info;
-    const char *reason = NULL;
     char errmsg[PLUGIN_ERRMSG];
     int rv;
 
@@ -88,16 +66,9 @@ static int check_gpu(struct daemon *d)
         .gpu = {.bf16 = strcmp(d->config.dtype, "fp32") != 0,
                 .memory_bytes = d->config.gpu_memory_bytes},
     };
-    /* How many there are is known once one is open: the first that is named. */
-    if (device_choose(&d->device, d->config.gpus, GPUS_NAMED, &reason) != 0) {
-        return complain(TROUBLE_SETTINGS, "gpus %s: %s", d->config.gpus,
-                        reason);
-    }
-    rv = probe_gpu(&d->device, d->device.gpu.ordinal, &info, errmsg);
-    if (rv == 0 &&
-        device_choose(&d->device, d->config.gpus, info.gpus, &reason) != 0) {
-        return complain(TROUBLE_SETTINGS, "gpus %s: %s", d->config.gpus,
-                        reason);
+    rv = device_find(&d->device, d->config.gpus, &info, errmsg);
+    if (rv == LOCO_EINVAL) {
+        return complain(TROUBLE_SETTINGS, "%s", errmsg);
     }
     if (rv == 0) {
         d->gpu_bytes = info.free_bytes;

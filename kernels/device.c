@@ -188,6 +188,41 @@ int device_choose(struct device_options *opt,
     return wrong == NULL ? 0 : LOCO_EINVAL;
 }
 
+#define GPUS_NAMED 1000 /* numbers of GPUs are below it */
+
+static int
+choose(struct device_options *opt, const char *text, int shown, char *errmsg)
+{
+    const char *reason = NULL;
+    int rv = device_choose(opt, text, shown, &reason);
+
+    if (rv != 0) {
+        (void)snprintf(errmsg, PLUGIN_ERRMSG, "gpus %.64s: %s", text, reason);
+    }
+    return rv;
+}
+
+/* How many there are is known once one is open. */
+int device_find(struct device_options *opt,
+                const char *text,
+                struct plugin_info *info,
+                char *errmsg)
+{
+    struct backend probe;
+    int rv = choose(opt, text, GPUS_NAMED, errmsg);
+
+    if (rv != 0) {
+        return rv;
+    }
+    rv = backend_device(&probe, opt, errmsg);
+    if (rv != 0) {
+        return rv;
+    }
+    *info = *device_info(probe.device);
+    backend_close(&probe);
+    return choose(opt, text, info->gpus, errmsg);
+}
+
 /* ---- opening ------------------------------------------------------------ */
 
 /* The folder that this program was started from, with its last slash. */

@@ -34,6 +34,14 @@ int device_choose(struct device_options *opt,
                   int shown,
                   const char **reason);
 
+/* The same of the GPUs that this machine shows, for which the first one named
+ * is opened and closed again: *info is of that. errmsg as below. LOCO_EINVAL
+ * for the text, else what backend_device() returns. */
+int device_find(struct device_options *opt,
+                const char *text,
+                struct plugin_info *info,
+                char *errmsg);
+
 /* errmsg holds PLUGIN_ERRMSG bytes. backend_close() afterwards where it
  * returned 0. LOCO_EDEVICE, LOCO_ENOMEM, LOCO_ECUDA. */
 int backend_device(struct backend *b,

@@ -9,11 +9,11 @@
 #include "daemon/settings/memory_limit.h"
 #include "daemon/settings/model_file.h"
 #include "proto/base/err.h"
-#include "train/model/bench.h"
+#include "train/replica/bench.h"
 
 struct arguments {
     const char *config, *device, *dtype, *affinity, *isa, *plugin, *tuning;
-    const char *optimizer;
+    const char *optimizer, *gpus;
     uint64_t batch, micro_batch, seq, threads, recompute, steps;
     uint64_t gpu_memory_bytes;
     bool host_moments, dry_run, json;
@@ -36,6 +36,12 @@ static void print_text(const struct arguments *a,
                  r->flops_per_s / 1e9, r->mfu * 100, r->steps,
                  (unsigned long long)a->threads, r->isa,
                  r->bf16 ? "bf16" : "fp32");
+    if (r->gpus > 1) {
+        (void)printf("%d GPUs made each gradient\n", r->gpus);
+    }
+    if (r->left_out[0] != '\0') {
+        (void)printf("%s\n", r->left_out);
+    }
     if (r->peak_flops_per_s > 0) {
         (void)printf("that product: %.1f GFLOP/s; multiply-adds in registers "
                      "alone: %.1f, of which the steps reach %.0f %%\n",
@@ -59,14 +65,15 @@ static int print_json(const struct arguments *a,
             o,
             json_pack(
                 "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:I, s:I, "
-                "s:s*, s:s, s:s}",
+                "s:i, s:s*, s:s*, s:s, s:s}",
                 "mfu", r->mfu, "cpu_mfu", r->cpu_mfu, "product_flops_per_s",
                 r->product_flops_per_s, "peak_flops_per_s", r->peak_flops_per_s,
                 "tokens_per_s", r->tokens_per_s, "ms_per_step", r->ms_per_step,
                 "cpu_ms_per_step", r->cpu_ms_per_step, "flops_per_s",
                 r->flops_per_s, "steps", r->steps, "max_rss_bytes",
                 (json_int_t)r->max_rss_bytes, "threads", (json_int_t)a->threads,
-                "micro_batch", (json_int_t)r->micro_batch, "gpu",
+                "micro_batch", (json_int_t)r->micro_batch, "gpus", r->gpus,
+                "left_out", r->left_out[0] != '\0' ? r->left_out : NULL, "gpu",
                 r->device[0] != '\0' ? r->device : NULL, "isa", r->isa, "dtype",
                 r->bf16 ? "bf16" : "fp32"));
     }
@@ -125,19 +132,32 @@ static int read_words(struct bench_train_options *bench,
 }
 
 /* A GPU takes bf16 unless fp32 is said. */
-static void read_device(struct device_options *device,
-                        struct bench_train_options *bench,
-                        const struct arguments *a)
+static int read_device(struct device_options *device,
+                       struct bench_train_options *bench,
+                       const struct arguments *a)
 {
-    if (strcmp(a->device, "cuda") == 0) {
-        *device = (struct device_options){
-            .plugin = a->plugin,
-            .gpu = {.bf16 = strcmp(a->dtype, "fp32") != 0,
-                    .memory_bytes = a->gpu_memory_bytes,
-                    .tuning_path = a->tuning},
-        };
-        bench->device = device;
+    struct plugin_info info;
+    char errmsg[PLUGIN_ERRMSG];
+    int rv = 0;
+
+    if (strcmp(a->device, "cuda") != 0) {
+        return a->gpus == NULL
+                   ? LOCO_EXIT_OK
+                   : cli_fail(TROUBLE_USAGE, "--gpus needs --device cuda");
     }
+    *device = (struct device_options){
+        .plugin = a->plugin,
+        .gpu = {.bf16 = strcmp(a->dtype, "fp32") != 0,
+                .memory_bytes = a->gpu_memory_bytes,
+                .tuning_path = a->tuning},
+    };
+    bench->device = device;
+    if (a->gpus != NULL && !a->dry_run) {
+        rv = device_find(device, a->gpus, &info, errmsg);
+    }
+    return rv == 0 ? LOCO_EXIT_OK
+                   : cli_fail(cli_trouble_of(rv, TROUBLE_USAGE),
+                              "bench train: %s", errmsg);
 }
 
 /* Numbers in range, into the options. */
@@ -245,6 +265,8 @@ int cli_bench_train(const struct cli_call *call)
          "kernels: auto, amx, avx512, avx2, neon, baseline, reference (auto)"},
         {"--device", CLI_TEXT, &a.device, "cpu|cuda",
          "device to train on (cpu)"},
+        {"--gpus", CLI_TEXT, &a.gpus, "all|LIST",
+         "GPUs that share each gradient, such as 0,2-3 (the first)"},
         {"--plugin", CLI_TEXT, &a.plugin, "FILE",
          "the CUDA plug-in (libloco_cuda.so beside this program)"},
         {"--tuning", CLI_TEXT, &a.tuning, "FILE",
@@ -292,6 +314,6 @@ int cli_bench_train(const struct cli_call *call)
     if (rv != LOCO_EXIT_OK) {
         return rv;
     }
-    read_device(&device, &bench, &a);
-    return measure(&bench, &a);
+    rv = read_device(&device, &bench, &a);
+    return rv == LOCO_EXIT_OK ? measure(&bench, &a) : rv;
 }

@@ -132,6 +132,7 @@ sm=$(timeout 20 nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
     2>/dev/null | head -n 1 | tr -d ' .')
 gpu=$(timeout 20 nvidia-smi --query-gpu=name,driver_version \
     --format=csv,noheader 2>/dev/null | head -n 1)
+gpus=$(timeout 20 nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
 there=yes
 if [ -z "$sm" ]; then
     there=no
@@ -257,7 +258,7 @@ train() {
         --tuning "$tuning" --steps 20 --json "$@" \
         >"$logs/train-$name.json" 2>"$logs/train-$name.log"; then
         line "loco   $name: $(tr ',' '\n' <"$logs/train-$name.json" |
-            grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch' |
+            grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch|"gpus' |
             tr -d '"{}' | tr '\n' ' ')"
     else
         line "FAILED  loco $name: $(head -n 1 "$logs/train-$name.log")"
@@ -351,6 +352,12 @@ else
     train 150M llama-150m 64 1024
     train 1.1B llama-1b 16 2048
     train 1.1B-host llama-1b 16 2048 --host-moments
+    if [ "$gpus" -gt 1 ]; then
+        train "150M on $gpus GPUs" llama-150m $((64 * gpus)) 1024 \
+            --micro-batch 64 --gpus all
+        train "1.1B on $gpus GPUs" llama-1b $((16 * gpus)) 2048 \
+            --micro-batch 16 --gpus all
+    fi
     stages
     if [ $quick = no ]; then
         torch

@@ -4,6 +4,7 @@
 #include "tests/unit/cuda/bench.h"
 
 #include "proto/base/errmsg.h"
+#include "train/replica/bench.h"
 #include "train/replica/gpus.h"
 #include "train/replica/outer.h"
 #include "train/replica/plan.h"
@@ -514,6 +515,44 @@ static void a_list_of_gpus_is_read(void **state)
     }
 }
 
+/* `loco bench train --gpus`: the same losses, steps by all of them, and one
+ * that is left out is named. */
+static void a_benchmark_shares_its_steps(void **state)
+{
+    struct bench_train_options opt = {.config = small_replica().model,
+                                      .batch = 6,
+                                      .micro_batch = 2,
+                                      .threads = 1,
+                                      .steps = 2};
+    struct bench_train_result one, all;
+    struct device_options *d = &device;
+    struct plugin_info info;
+
+    (void)state;
+    opt.device = options(1, 6).device;
+    assert_int_equal(bench_train(&opt, &one), 0);
+    assert_int_equal(one.gpus, 1);
+    opt.device = options(1, 6).device;
+    *d = first;
+    assert_int_equal(device_find(d, "1,0,2-3", &info, errmsg), 0);
+    assert_true(info.gpus == 4 && d->n_others == 3 && d->gpu.ordinal == 1);
+    opt.device = d;
+    assert_int_equal(bench_train(&opt, &all), 0);
+    assert_true(all.gpus == 4 && all.micro_batch == 2);
+    assert_string_equal(all.left_out, "");
+    assert_true(fabs(all.loss - one.loss) < 1e-4);
+    assert_true(fabs(all.mfu * 4 * all.product_flops_per_s / all.flops_per_s -
+                     1) < 1e-9);
+    d->others[2] = 7;
+    assert_int_equal(bench_train(&opt, &all), 0);
+    assert_int_equal(all.gpus, 3);
+    assert_non_null(strstr(all.left_out, "GPU 7 is left out: there is no GPU"));
+    assert_int_equal(device_find(d, "0,7", &info, errmsg), LOCO_EINVAL);
+    assert_non_null(strstr(errmsg, "gpus 0,7: this machine shows fewer GPUs"));
+    assert_int_equal(device_find(d, "x", &info, errmsg), LOCO_EINVAL);
+    assert_int_equal(device_find(d, "7", &info, errmsg), LOCO_EDEVICE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -535,6 +574,7 @@ int main(void)
                                renew),
         cmocka_unit_test_setup(all_memory_comes_back, renew),
         cmocka_unit_test(a_list_of_gpus_is_read),
+        cmocka_unit_test_setup(a_benchmark_shares_its_steps, renew),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -1,5 +1,5 @@
 /* bench_test.c - the benchmark measures what it says. */
-#include "train/model/bench.h"
+#include "train/replica/bench.h"
 
 #include <math.h>
 #include <setjmp.h>

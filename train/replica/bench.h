@@ -1,10 +1,11 @@
 /* bench.h - how fast this machine trains a model: `loco bench train`.
  *
  * Times whole steps (forward, backward, clip, optimizer) on random tokens after
- * two that warm caches and JIT. The figure is that of the median step.
+ * two that warm caches and JIT. The figure is that of the median step. Several
+ * GPUs (device->n_others) share each gradient as in a replica (gpus.h).
  */
-#ifndef LOCO_TRAIN_MODEL_BENCH_H
-#define LOCO_TRAIN_MODEL_BENCH_H
+#ifndef LOCO_TRAIN_REPLICA_BENCH_H
+#define LOCO_TRAIN_REPLICA_BENCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,14 +49,17 @@ struct bench_train_result {
      * the cheapest in CPU time. */
     double product_flops_per_s;
     double peak_flops_per_s; /* backend_peak_flops() */
-    double mfu, cpu_mfu;
+    double mfu, cpu_mfu;     /* of several GPUs: of as many such products */
     int64_t max_rss_bytes;
-    double loss;                /* mean of the last step, nats per token */
-    const char *isa;            /* static text */
-    bool bf16;                  /* what dtype came to */
-    uint32_t micro_batch;       /* in use */
-    char device[128];           /* the GPU's name; "" */
-    char errmsg[PLUGIN_ERRMSG]; /* of a GPU that failed; "" */
+    double loss;                  /* mean of the last step, nats per token */
+    const char *isa;              /* static text */
+    bool bf16;                    /* what dtype came to */
+    uint32_t micro_batch;         /* in use; of several GPUs on the first */
+    int gpus;                     /* that made the last gradient; 0: none */
+    char device[128];             /* the GPU's name; "" */
+    char errmsg[PLUGIN_ERRMSG];   /* of a GPU that failed; "" */
+    char left_out[PLUGIN_ERRMSG]; /* what was said of the first of several GPUs
+                                   * that is left out; "" */
 };
 
 /* On a GPU the micro-batch is halved until it fits, and a step's time is that

@@ -1,5 +1,5 @@
 /* bench.c - see bench.h. */
-#include "train/model/bench.h"
+#include "train/replica/bench.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@
 #include "proto/base/rng.h"
 #include "train/model/llama.h"
 #include "train/model/optimizer.h"
+#include "train/replica/gpus.h"
 
 #define STEPS_WARM 2
 #define STEPS_MIN  3
@@ -25,6 +26,7 @@
 struct bench {
     struct backend be;
     struct llama *m;
+    struct replica replica; /* of several GPUs: what gpus.h works with */
     struct optimizer adam;
     float *theta;
     float *grad;
@@ -54,6 +56,7 @@ static void bench_close(struct bench *s)
 {
     free(s->seconds);
     free(s->tokens);
+    replica_gpus_close(&s->replica);
     optimizer_close(&s->adam);
     llama_close(s->m);
     if (s->be.give != NULL) {
@@ -109,7 +112,9 @@ static int bench_step(struct bench *s,
     struct optimizer_rate rate = {.lr = 1e-4, .grad_scale = 1 / (double)s->n};
     int rv;
 
-    rv = llama_gradient(s->m, s->theta, &batch, s->grad, loss_sum);
+    rv = s->replica.gpus != NULL
+             ? replica_gpus_gradient(&s->replica, &batch, loss_sum)
+             : llama_gradient(s->m, s->theta, &batch, s->grad, loss_sum);
     if (rv != 0) {
         return rv;
     }
@@ -250,7 +255,9 @@ static int bench_product(const struct bench *s, struct bench_train_result *out)
     if (rv == 0) {
         out->product_flops_per_s = ops / wall;
         out->peak_flops_per_s = backend_peak_flops(&s->be);
-        out->mfu = out->flops_per_s / out->product_flops_per_s;
+        out->gpus = replica_gpus_count(&s->replica);
+        out->mfu = out->flops_per_s / out->product_flops_per_s /
+                   (out->gpus > 1 ? out->gpus : 1);
         out->cpu_mfu = step_flops / (out->cpu_ms_per_step / 1e3) / (ops / cpu);
     }
     return rv;
@@ -286,12 +293,39 @@ static int open_backend(struct bench *s,
     return rv == 0 ? backend_set_dtype(&s->be, opt->dtype) : rv;
 }
 
+/* The other GPUs: they know a replica by these. */
+static int open_gpus(struct bench *s,
+                     const struct bench_train_options *opt,
+                     struct bench_train_result *out)
+{
+    struct replica *r = &s->replica;
+    const char *said;
+    int rv;
+
+    r->backend = s->be;
+    r->have_backend = true;
+    r->n = (uint64_t)llama_numel(&opt->config);
+    r->theta = s->theta;
+    r->grad = s->grad;
+    r->llama = s->m;
+    r->micro_batch = out->micro_batch;
+    r->recompute = opt->recompute;
+    rv = replica_gpus_open(r);
+    while ((said = replica_gpus_said(r)) != NULL) {
+        if (out->left_out[0] == '\0') {
+            (void)snprintf(out->left_out, sizeof out->left_out, "%.*s",
+                           (int)sizeof out->left_out - 1, said);
+        }
+    }
+    return rv;
+}
+
 /* Halves the micro-batch while a GPU has no room for it. */
 static int open_llama(struct bench *s,
                       const struct bench_train_options *opt,
                       struct bench_train_result *out)
 {
-    uint32_t b = opt->micro_batch;
+    uint32_t b = replica_gpus_rows(&s->replica.opt);
     int rv = LOCO_ENOMEM;
 
     while (rv == LOCO_ENOMEM && b > 0) {
@@ -309,6 +343,11 @@ static int bench_open(struct bench *s,
     struct optimizer_options adam = optimizer_defaults();
     int rv = open_backend(s, opt, out);
 
+    s->replica.opt = (struct replica_options){.model = opt->config,
+                                              .batch = opt->batch,
+                                              .micro_batch = opt->micro_batch,
+                                              .seq = opt->seq,
+                                              .device = opt->device};
     adam.rule = opt->optimizer;
     rv = rv == 0 ? optimizer_open_llama(&s->adam, &adam, &opt->config) : rv;
     if (rv == 0 && opt->device != NULL) {
@@ -316,7 +355,8 @@ static int bench_open(struct bench *s,
     }
     rv = rv == 0 ? bench_theta(s, &opt->config) : rv;
     rv = rv == 0 ? bench_buffers(s, &opt->config) : rv;
-    return rv == 0 ? open_llama(s, opt, out) : rv;
+    rv = rv == 0 ? open_llama(s, opt, out) : rv;
+    return rv == 0 ? open_gpus(s, opt, out) : rv;
 }
 
 /* What sizes depend on, before anything is opened. */
