@@ -16,7 +16,6 @@
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
 #include "proto/base/log.h"
-#include "train/replica/pair.h"
 
 double trainer_now_s(void)
 {
@@ -24,164 +23,6 @@ double trainer_now_s(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &ts);
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
-/* The residual has the place of every parameter, one fragment behind the
- * other. Where the first part of the vector of `round` has its own, and how
- * long it is. */
-static float *
-residual_of(const struct trainer *t, uint64_t round, uint64_t *len)
-{
-    const struct layout *l = &t->replica.layout;
-    struct layout_part parts[METHOD_STREAMS_MAX];
-    size_t n = layout_parts(l, round, parts);
-
-    if (t->residual == NULL || n == 0) {
-        return NULL;
-    }
-    *len = parts[0].len;
-    return t->residual + layout_fragment_at(l, parts[0].turn.fragment);
-}
-
-static void add_residual(struct trainer *t)
-{
-    float *c = t->replica.contribution;
-    uint64_t len = 0;
-    const float *from = residual_of(t, t->replica.round + 1, &len);
-
-    for (uint64_t i = 0; from != NULL && i < len; i++) {
-        c[i] = c[i] + from[i];
-    }
-}
-
-/* The contribution to `round` is spent, with this error or an unknown one. */
-static void set_residual(struct trainer *t, uint64_t round, const float *error)
-{
-    uint64_t len = 0;
-    float *to = residual_of(t, round, &len);
-
-    if (to == NULL) {
-        return;
-    }
-    if (error == NULL) {
-        memset(to, 0, len * sizeof *to);
-    } else {
-        memcpy(to, error, len * sizeof *to);
-    }
-}
-
-static void drop_residual(struct trainer *t)
-{
-    if (t->residual != NULL) {
-        memset(t->residual, 0, t->replica.n * sizeof *t->residual);
-    }
-}
-
-/* Whether a code says that the GPU is lost, or has no room even for one
- * sequence. */
-static bool lost_gpu(const struct trainer *t, int rc)
-{
-    return t->replica.opt.device != NULL &&
-           (rc == LOCO_ECUDA || rc == LOCO_ETIMEOUT || rc == LOCO_ENOMEM);
-}
-
-/* What a GPU's memory did not suffice for; of a processor the machine has said
- * it (memory.c). */
-static void log_memory(const struct trainer *t)
-{
-    const struct replica *r = &t->replica;
-
-    if (r->opt.device != NULL && r->planned.host > 0) {
-        log_warn("train",
-                 "the optimizer's moments, %llu MB, lie in this machine's "
-                 "memory, as the GPU has no room for them: each inner step "
-                 "reads and writes them over PCIe",
-                 ERRMSG_MB_UP(r->planned.host));
-    }
-    if (r->opt.device != NULL && r->recompute != LLAMA_RECOMPUTE_NOTHING) {
-        log_warn("train",
-                 "the backward pass recomputes %s: with all activations kept "
-                 "the run needs %llu MB of the GPU's memory, so %llu MB, and "
-                 "%llu MB may be used",
-                 llama_recompute_text(r->recompute),
-                 ERRMSG_MB_UP(r->planned.kept), ERRMSG_MB_UP(r->planned.need),
-                 ERRMSG_MB(r->planned.have));
-    }
-}
-
-/* Others beside the first one that failed, or could not be opened. */
-static void log_left_out(struct trainer *t)
-{
-    const char *said;
-
-    while ((said = replica_gpus_said(&t->replica)) != NULL) {
-        log_warn("train", "%s", said);
-    }
-}
-
-/* Of several that were opened: how many make the gradients. */
-static void log_gpus(struct trainer *t)
-{
-    const struct replica_options *opt = &t->replica.opt;
-
-    if (opt->device == NULL || opt->device->n_others == 0 || opt->shared) {
-        return;
-    }
-    if (opt->slots > 0) {
-        log_warn("train", "a stage lives on the first GPU; the others rest");
-        return;
-    }
-    log_left_out(t);
-    log_info("train", "%d GPUs make each gradient of %u sequences",
-             replica_gpus_count(&t->replica), opt->batch);
-}
-
-/* Open the GPU again, once, or the processor in its place. What the steps
- * since the last commit did is gone; training goes on from there. */
-static bool recover(struct trainer *t, int rc)
-{
-    char errmsg[ERRMSG_SIZE] = "";
-    bool again = rc != LOCO_ENOMEM && !t->gpu_lost_before;
-    int rv = LOCO_EDEVICE;
-
-    publisher_wait(t->publisher);
-    log_error("train", "the GPU failed (%s): %s", loco_strerror(rc),
-              device_message(t->replica.backend.device));
-    t->gpu_lost_before = true;
-    chain_break(&t->chain);
-    t->n_leased = 0;
-    if (again) {
-        rv = replica_recover(&t->replica, true, errmsg);
-        log_warn("train", "opening it again: %s", rv == 0 ? "done" : errmsg);
-        log_gpus(t);
-        log_memory(t);
-    }
-    if (rv != 0 && t->opt.cpu_fallback) {
-        rv = replica_recover(&t->replica, false, errmsg);
-        log_warn("train", "continuing on the processor: %s",
-                 rv == 0 ? "done" : errmsg);
-    }
-    return rv == 0;
-}
-
-/* What was lost in an earlier task or attempt, and could not be opened again
- * then: once more. LOCO_EDEVICE: nothing is left to work on. */
-static int find_device(struct trainer *t)
-{
-    char errmsg[ERRMSG_SIZE] = "";
-
-    if (t->replica.have_backend && t->replica.llama != NULL) {
-        return 0;
-    }
-    if (replica_recover(&t->replica, true, errmsg) != 0) {
-        log_error("train", "the GPU is lost, and cannot be opened again: %s",
-                  errmsg);
-        return LOCO_EDEVICE;
-    }
-    log_warn("train", "the GPU was lost, and is open again");
-    log_gpus(t);
-    log_memory(t);
-    return 0;
 }
 
 /* "120+40 300+5", what the contribution of the next round has read. */
@@ -250,10 +91,10 @@ static int make_contribution(struct trainer *t, struct hash32 *blocks)
         return announce(t, &source, blocks);
     }
     rc = replica_pack(r);
-    if (lost_gpu(t, rc) && recover(t, rc)) {
+    if (trainer_lost_gpu(t, rc) && trainer_recover(t, rc)) {
         rc = replica_pack(r);
     }
-    add_residual(t);
+    trainer_residual_add(t);
     return rc == 0 ? announce(t, NULL, blocks) : rc;
 }
 
@@ -354,8 +195,8 @@ static void step(struct trainer *t)
     }
     replica_read(&t->replica, leased, at);
     rc = replica_step(&t->replica, &t->loss);
-    log_left_out(t);
-    if (lost_gpu(t, rc) && recover(t, rc)) {
+    trainer_log_left_out(t);
+    if (trainer_lost_gpu(t, rc) && trainer_recover(t, rc)) {
         return; /* the step is made again */
     }
     if (rc != 0) {
@@ -382,166 +223,6 @@ static void repeat_step(struct trainer *t)
         t->opt.post(t->opt.self, &done);
     }
     (void)rest(t, trainer_now_s(), trainer_now_s() - began);
-}
-
-/* After a commit without this peer the replica packs anew where the next
- * round's vector is another one; the residual is in none of it yet. */
-static void repacked(struct trainer *t)
-{
-    if (t->replica.packed && t->replica.layout.cycle.n > 1) {
-        add_residual(t);
-    }
-}
-
-/* The lease of that round is in no commit. `c` has the moments with which it
- * began, if they are still here. */
-static void
-undo(struct trainer *t, const struct trainer_command *c, uint64_t of)
-{
-    if (of == 0) {
-        return;
-    }
-    t->training = false;
-    if (c->own == NULL ||
-        trainer_moments_set(&t->replica, c->own, c->moment_steps) != 0) {
-        chain_break(&t->chain);
-    } else {
-        chain_mend(&t->chain);
-    }
-}
-
-static int load_state(struct trainer *t,
-                      const struct trainer_command *c,
-                      struct report_state *report)
-{
-    const struct job_load *job = &c->job.load;
-    struct replica *r = &t->replica;
-    int rc;
-
-    report->tokens = job->rebase ? 0 : replica_replaced(r, true);
-    t->n_leased = job->rebase ? t->n_leased : 0;
-    rc = replica_load(r, job->round, c->state, job->rebase);
-    if (lost_gpu(t, rc) && recover(t, rc)) {
-        rc = replica_load(r, job->round, c->state, job->rebase);
-    }
-    if (rc == 0 && job->anew) {
-        replica_forget_moments(r); /* they may be what ruined the model */
-    }
-    if (rc == 0) {
-        undo(t, c, job->undo);
-    }
-    if (job->rebase) {
-        repacked(t);
-    } else {
-        drop_residual(t);
-    }
-    return rc;
-}
-
-static int load(struct trainer *t,
-                const struct trainer_command *c,
-                struct report_state *report)
-{
-    const struct job_load *job = &c->job.load;
-    struct replica *r = &t->replica;
-    int rc = 0;
-
-    if (job->share > 0) {
-        rc = replica_mix(r, c->state, job->share);
-    } else if (job->from_seed || job->from_disk) {
-        t->n_leased = 0;
-        if (job->from_seed) {
-            rc = replica_init(r);
-        } else {
-            rc = replica_restore(r, job->round, c->state, c->moments,
-                                 c->moments == NULL ? NULL : c->moments + r->n,
-                                 c->moment_steps, c->inner_step,
-                                 c->tokens > r->tokens_seen ? c->tokens
-                                                            : r->tokens_seen);
-        }
-        drop_residual(t);
-    } else {
-        rc = load_state(t, c, report);
-    }
-    if (rc == 0 && !job->rebase && t->opt.moments_block > 0) {
-        t->training = false; /* so it is for the node: its next TRAIN has
-                                another lease */
-    }
-    return rc;
-}
-
-static int apply(struct trainer *t,
-                 const struct trainer_command *c,
-                 struct report_state *report)
-{
-    const struct job_apply *job = &c->job.apply;
-    const struct replica_commit commit = {job->round, c->wire, job->share,
-                                          job->arrivals, job->members};
-    struct replica *r = &t->replica;
-    int rc;
-
-    if (job->share > 0) {
-        report->tokens = replica_replaced(r, false);
-        t->n_leased = 0;
-    }
-    replica_know_wire(r, c->wire, c->wire_room);
-    rc = replica_commit(r, &commit);
-    if (lost_gpu(t, rc) && recover(t, rc)) {
-        rc = replica_commit(r, &commit);
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    undo(t, c, job->undo);
-    if (job->undo != 0) {
-        return 0; /* nothing of ours was sent: the residual is what it was */
-    }
-    if (job->share > 0 && !t->idle) {
-        set_residual(t, job->round, c->error);
-    } else if (job->share <= 0) {
-        repacked(t);
-    }
-    return 0;
-}
-
-/* The steps are made elsewhere: threads of this process are free meanwhile. (A
- * pool whose threads are pinned is the trainer's alone.) */
-static bool hashes_beside(const struct trainer *t)
-{
-    return (t->loop != NULL || t->replica.backend.device != NULL) &&
-           t->opt.slots == NULL && t->opt.replica.affinity.n == 0;
-}
-
-/* A GPU that was lost behind the last contribution took with it the moments
- * that this one ended with. */
-static void note_broken(struct trainer *t, struct local_event *ev)
-{
-    struct report_state *state =
-        ev->type == LOCAL_LOADED ? &ev->loaded : &ev->applied;
-
-    state->broken = chain_next(&t->chain);
-}
-
-/* LOAD, APPLY, PAIR: the state in place is to be another one. */
-static void run_state(struct trainer *t, const struct trainer_command *c)
-{
-    struct local_event ev = job_answer(&c->job, 0);
-
-    replica_offer_room(&t->replica, publisher_room(t->publisher));
-    if (c->job.type == JOB_LOAD) {
-        ev.rc = load(t, c, &ev.loaded);
-    } else if (c->job.type == JOB_APPLY) {
-        ev.rc = apply(t, c, &ev.applied);
-    } else {
-        ev.rc = replica_apply_pair(&t->replica, c->job.pair.turn, c->wire,
-                                   c->job.pair.first);
-    }
-    if (ev.rc == 0) {
-        note_broken(t, &ev);
-        publisher_publish(t->publisher, &ev, hashes_beside(t));
-    } else {
-        t->opt.post(t->opt.self, &ev);
-    }
 }
 
 /* A pipeline's speed is that of its steps, waiting included. */
@@ -576,14 +257,14 @@ static void run_pipe(struct trainer *t, const struct job *job)
     if (t->opt.slots == NULL) {
         ev.rc = LOCO_EINVAL;
     } else {
-        ev.rc = c->op == PIPE_CLEAR ? 0 : find_device(t);
+        ev.rc = c->op == PIPE_CLEAR ? 0 : trainer_find_device(t);
     }
     if (ev.rc == 0) {
         ev.rc = trainer_stage_run(&t->stage, &t->replica, c, &loss);
     }
-    if (lost_gpu(t, ev.rc) && !only_lacks_room(c->op, ev.rc)) {
+    if (trainer_lost_gpu(t, ev.rc) && !only_lacks_room(c->op, ev.rc)) {
         /* the attempt failed; the next one need not */
-        (void)recover(t, ev.rc);
+        (void)trainer_recover(t, ev.rc);
         replica_stage_clear(&t->replica);
     }
     if (c->op == PIPE_CLEAR) {
@@ -637,7 +318,7 @@ static void begin_task(struct trainer *t, const struct trainer_command *c)
     if (!r->have_backend) { /* what packs or steps says it where this fails */
         chain_break(&t->chain);
         publisher_wait(t->publisher);
-        (void)find_device(t);
+        (void)trainer_find_device(t);
     }
     t->idle = false;
     if (job->idle) {
@@ -686,7 +367,7 @@ void trainer_run_command(struct trainer *t, const struct trainer_command *c)
     case JOB_LOAD:
     case JOB_APPLY:
     case JOB_PAIR:
-        run_state(t, c);
+        trainer_run_state(t, c);
         return;
     case JOB_REPEAT:
         begin_repeat(t, c);
@@ -844,14 +525,6 @@ static void wake(struct trainer *t)
     }
 }
 
-static int take_residual(struct trainer *t)
-{
-    const struct replica *r = &t->replica;
-
-    t->residual = calloc(r->n, sizeof *t->residual);
-    return t->residual == NULL ? LOCO_ENOMEM : 0;
-}
-
 static int open_parts(struct trainer *t, char *errmsg)
 {
     const struct trainer_options *opt = &t->opt;
@@ -875,7 +548,7 @@ static int open_parts(struct trainer *t, char *errmsg)
     rv = rv == 0 ? replica_open(&t->replica, &t->opt.replica, errmsg) : rv;
     t->replica.tokens_seen = opt->tokens_seen;
     if (rv == 0 && opt->error_feedback) {
-        rv = take_residual(t);
+        rv = trainer_residual_take(t);
     }
     if (rv == 0 && opt->slots != NULL) {
         rv = trainer_stage_open(&t->stage, opt->slots);
@@ -907,8 +580,7 @@ static void log_kernels(struct trainer *t)
                  r->micro_batch, t->opt.replica.batch,
                  r->outer.on ? "the GPU" : "the processor");
     }
-    log_gpus(t);
-    log_memory(t);
+    trainer_log_gpus(t);
 }
 
 int trainer_open(struct trainer **trainer,

@@ -1,5 +1,4 @@
-/* trainer_internal.h - the inside of trainer.h, for trainer.c and
- * trainer_loop.c. */
+/* trainer_internal.h - the inside of trainer.h, for the files trainer*.c. */
 #ifndef LOCO_DAEMON_MACHINE_TRAINER_INTERNAL_H
 #define LOCO_DAEMON_MACHINE_TRAINER_INTERNAL_H
 
@@ -73,5 +72,44 @@ void trainer_trained(struct trainer *t, int rc);
 
 /* A step of so many tokens was made in so many seconds: count, rest, say so. */
 void trainer_stepped(struct trainer *t, uint64_t tokens, double took);
+
+/* ---- trainer_state.c ----------------------------------------------------- */
+
+/* LOAD, APPLY, PAIR: the state in place is to be another one. */
+void trainer_run_state(struct trainer *t, const struct trainer_command *c);
+
+/* ---- trainer_residual.c -------------------------------------------------- */
+
+/* Zeros, where error feedback is kept; LOCO_ENOMEM. The others do nothing
+ * without it. */
+int trainer_residual_take(struct trainer *t);
+
+/* The contribution that is packed gets what the one before lost. */
+void trainer_residual_add(struct trainer *t);
+
+/* The contribution to `round` is spent, with this error or an unknown one. */
+void trainer_residual_set(struct trainer *t,
+                          uint64_t round,
+                          const float *error);
+void trainer_residual_drop(struct trainer *t);
+
+/* ---- trainer_gpu.c ------------------------------------------------------- */
+
+/* Whether a code says that the GPU is lost, or has no room even for one
+ * sequence. */
+bool trainer_lost_gpu(const struct trainer *t, int rc);
+
+/* Open the GPU again, once, or the processor in its place. What the steps
+ * since the last commit did is gone; training goes on from there. */
+bool trainer_recover(struct trainer *t, int rc);
+
+/* What was lost in an earlier task or attempt, and could not be opened again
+ * then: once more. LOCO_EDEVICE: nothing is left to work on. */
+int trainer_find_device(struct trainer *t);
+
+/* How many GPUs were opened, and what the memory of the first did not suffice
+ * for. Those that were left out since the last call. */
+void trainer_log_gpus(struct trainer *t);
+void trainer_log_left_out(struct trainer *t);
 
 #endif

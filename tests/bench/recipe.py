@@ -65,6 +65,11 @@ METHODS = {
     "Muon, averaging, E3M0 (muon-avg)": ("muon-avg", [H]),
 }
 
+# AdamW's processor time of a step, of Muon's: `loco bench train --config MODEL
+# --batch 8 (1M: 4) --steps 40`, with --optimizer muon; Xeon with AVX-512, fp32.
+# A step has 1,024 tokens, where Muon's share is largest.
+IN_ADAMW_SECONDS = {"0.35M": 0.845, "1M": 0.797}
+
 
 def cases():
     """name -> what is trained; tokens of one peer."""
@@ -82,6 +87,11 @@ def cases():
             for seed in seeds:
                 for method, (preset, sets) in METHODS.items():
                     add("recipe", model, method, preset, sets, peers, seed)
+    for model, seeds in (("0.35M", (1, 2, 3)), ("1M", (1,))):
+        for seed in seeds:
+            add("recipe", model, "muon-avg in AdamW's seconds", "muon-avg",
+                [H], seed=seed,
+                tokens=int(2_000_000 * IN_ADAMW_SECONDS[model]))
     for model in ("0.12M", "0.35M"):
         for lr in (0.0015, 0.003, 0.006, 0.012):
             add("rate", model, f"AdamW lr {lr}", "favg-keep",
