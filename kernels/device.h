@@ -34,6 +34,10 @@ int device_choose(struct device_options *opt,
                   int shown,
                   const char **reason);
 
+/* The same whatever the machine shows: whether the text is such a list. errmsg
+ * as below. */
+int device_list(struct device_options *opt, const char *text, char *errmsg);
+
 /* The same of the GPUs that this machine shows, for which the first one named
  * is opened and closed again: *info is of that. errmsg as below. LOCO_EINVAL
  * for the text, else what backend_device() returns. */

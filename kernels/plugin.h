@@ -53,6 +53,9 @@ struct plugin_options {
  * when it first runs, and one that finds no memory then breaks the GPU. */
 #define PLUGIN_SPARE_BYTES ((uint64_t)512 << 20)
 
+/* What the workspace of products takes under the cap, before free_bytes. */
+#define PLUGIN_PRODUCTS_BYTES ((uint64_t)64 << 20)
+
 struct plugin_info {
     char name[128];
     char isa[16]; /* "sm_90" */

@@ -39,6 +39,9 @@ static void print_text(const struct arguments *a,
     if (r->gpus > 1) {
         (void)printf("%d GPUs made each gradient\n", r->gpus);
     }
+    if (a->host_moments) {
+        (void)printf("moments in the host's memory\n");
+    }
     if (r->left_out[0] != '\0') {
         (void)printf("%s\n", r->left_out);
     }
@@ -65,7 +68,7 @@ static int print_json(const struct arguments *a,
             o,
             json_pack(
                 "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:I, s:I, "
-                "s:i, s:s*, s:s*, s:s, s:s}",
+                "s:i, s:b, s:s*, s:s*, s:s, s:s}",
                 "mfu", r->mfu, "cpu_mfu", r->cpu_mfu, "product_flops_per_s",
                 r->product_flops_per_s, "peak_flops_per_s", r->peak_flops_per_s,
                 "tokens_per_s", r->tokens_per_s, "ms_per_step", r->ms_per_step,
@@ -73,7 +76,8 @@ static int print_json(const struct arguments *a,
                 r->flops_per_s, "steps", r->steps, "max_rss_bytes",
                 (json_int_t)r->max_rss_bytes, "threads", (json_int_t)a->threads,
                 "micro_batch", (json_int_t)r->micro_batch, "gpus", r->gpus,
-                "left_out", r->left_out[0] != '\0' ? r->left_out : NULL, "gpu",
+                "host_moments", a->host_moments, "left_out",
+                r->left_out[0] != '\0' ? r->left_out : NULL, "gpu",
                 r->device[0] != '\0' ? r->device : NULL, "isa", r->isa, "dtype",
                 r->bf16 ? "bf16" : "fp32"));
     }
@@ -91,6 +95,7 @@ static int check_memory(const struct bench_train_result *plan,
     memory_limit_read("", &have);
     if (strcmp(a->device, "cuda") == 0) {
         need = (uint64_t)plan->state_bytes / 4; /* theta, on its way there */
+        need += a->host_moments ? (uint64_t)plan->state_bytes / 2 : 0;
     }
     if (need <= have.bytes) {
         return LOCO_EXIT_OK;
@@ -136,14 +141,16 @@ static int read_device(struct device_options *device,
                        struct bench_train_options *bench,
                        const struct arguments *a)
 {
+    struct device_options unused = {.n_others = 0};
     struct plugin_info info;
     char errmsg[PLUGIN_ERRMSG];
     int rv = 0;
 
     if (strcmp(a->device, "cuda") != 0) {
-        return a->gpus == NULL
+        return a->gpus == NULL && !a->host_moments
                    ? LOCO_EXIT_OK
-                   : cli_fail(TROUBLE_USAGE, "--gpus needs --device cuda");
+                   : cli_fail(TROUBLE_USAGE, "--%s needs --device cuda",
+                              a->gpus != NULL ? "gpus" : "host-moments");
     }
     *device = (struct device_options){
         .plugin = a->plugin,
@@ -152,8 +159,9 @@ static int read_device(struct device_options *device,
                 .tuning_path = a->tuning},
     };
     bench->device = device;
-    if (a->gpus != NULL && !a->dry_run) {
-        rv = device_find(device, a->gpus, &info, errmsg);
+    if (a->gpus != NULL) {
+        rv = a->dry_run ? device_list(&unused, a->gpus, errmsg)
+                        : device_find(device, a->gpus, &info, errmsg);
     }
     return rv == 0 ? LOCO_EXIT_OK
                    : cli_fail(cli_trouble_of(rv, TROUBLE_USAGE),
@@ -284,7 +292,7 @@ int cli_bench_train(const struct cli_call *call)
         {"--recompute", CLI_COUNT, &a.recompute, "LEVEL",
          "activations to recompute: 0 none, 1 branches, 2 layers (0)"},
         {"--host-moments", CLI_FLAG, &a.host_moments, NULL,
-         "of a GPU: the optimizer's moments in this machine's memory"},
+         "keep the optimizer's moments in this machine's memory (on the GPU)"},
         {"--dry-run", CLI_FLAG, &a.dry_run, NULL,
          "count parameters and bytes, do not train"},
         {"--json", CLI_FLAG, &a.json, NULL, "print one JSON object"},

@@ -126,6 +126,7 @@ static int examine(struct asked *a)
         .host = {.threads = (int)config->threads,
                  .keep = (unsigned)config->keep,
                  .gpu = strcmp(a->device, "cuda") == 0,
+                 .gpu_fp32 = strcmp(config->dtype, "fp32") == 0,
                  .cpu_fallback = strcmp(config->gpu_fallback, "cpu") == 0,
                  .socket = strcmp(config->trainer, "socket") == 0},
         .bandwidth = a->bandwidth,

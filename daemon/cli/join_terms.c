@@ -79,6 +79,7 @@ static int load_settings(struct terms *t, const char *state)
         .hosts_ms = VISIT_MS,
     };
     t->options.host.gpu = t->options.wants_cuda;
+    t->options.host.gpu_fp32 = strcmp(t->config.dtype, "fp32") == 0;
     t->options.host.cpu_fallback = strcmp(t->config.gpu_fallback, "cpu") == 0;
     return CLI_GO;
 }
@@ -159,6 +160,7 @@ static void tell_lie(const struct fact_host *h)
  * the hosts of the URI. False: a probe lives on and reads *t. */
 static bool look_around(struct terms *t)
 {
+    uint64_t moments;
     bool all;
 
     if (!t->known) {
@@ -185,9 +187,11 @@ static bool look_around(struct terms *t)
     t->facts.memory.need_bytes = t->needs.memory_bytes;
     t->facts.memory.least_bytes = t->needs.memory_least_bytes;
     t->facts.disk.need_bytes = t->needs.disk_bytes;
-    t->facts.driver.need_bytes = t->needs.gpu_bytes;
-    t->facts.driver.least_bytes = t->needs.gpu_least_bytes;
+    t->facts.driver.need = t->needs.gpu;
     doctor_judge(&t->facts, t->line_of);
+    moments = doctor_gpu_leaves(&t->facts);
+    t->needs.memory_bytes += moments;
+    t->needs.memory_least_bytes += moments;
     for (uint32_t i = 0; i < t->facts.n_hosts; i++) {
         if (t->facts.host[i].state == FACT_FOUND) {
             free(t->facts.host[i].contact.manifest);
@@ -288,7 +292,7 @@ static bool was_agreed(const struct terms *t)
                   " day %" SCNu64,
                   run, &disk, &memory, &gpu, &day) == 5 &&
            strcmp(run, hex) == 0 && t->needs.disk_bytes <= disk &&
-           t->needs.memory_bytes <= memory && t->needs.gpu_bytes <= gpu &&
+           t->needs.memory_bytes <= memory && t->needs.gpu.bytes <= gpu &&
            t->day_bytes <= day;
     free(text);
     return same;
@@ -306,7 +310,7 @@ static void remember(const struct terms *t)
                  "%s disk %" PRIu64 " memory %" PRIu64 " gpu %" PRIu64
                  " day %" PRIu64 "\n",
                  hex, t->needs.disk_bytes, t->needs.memory_bytes,
-                 t->needs.gpu_bytes, t->day_bytes);
+                 t->needs.gpu.bytes, t->day_bytes);
     if (consent_path(t, path) == 0 &&
         file_write_whole(path, text, (size_t)n, errmsg) != 0) {
         (void)fprintf(stderr, "the answer is not remembered: %s\n", errmsg);

@@ -208,33 +208,57 @@ static void driver_missing(const struct fact_driver *d, struct doctor_line *l)
     }
 }
 
-/* What the run takes at most is more than it needs, and other programs may give
- * some back: a warning. */
+/* Of the GPU's memory, what a run may take. */
+static uint64_t usable(const struct fact_driver *d)
+{
+    uint64_t bytes =
+        d->bytes > PLUGIN_SPARE_BYTES ? d->bytes - PLUGIN_SPARE_BYTES : 0;
+
+    return d->cap_bytes != 0 && d->cap_bytes < bytes ? d->cap_bytes : bytes;
+}
+
+uint64_t doctor_gpu_leaves(const struct doctor_facts *facts)
+{
+    const struct fact_driver *d = &facts->driver;
+
+    return d->wanted && d->built && d->n_devices > 0 &&
+                   usable(d) < d->need.stay_bytes
+               ? d->need.moments_bytes
+               : 0;
+}
+
+/* What the run takes at most is more than it needs. */
 static void judge_gpu_memory(const struct fact_driver *d, struct doctor_line *l)
 {
-    bool capped = d->cap_bytes != 0 && d->cap_bytes < d->bytes;
-    uint64_t have = capped ? d->cap_bytes : d->bytes;
+    uint64_t have = usable(d);
+    bool capped = have == d->cap_bytes;
     char bytes[DOCTOR_BYTES_MAX];
 
-    if (!d->wanted || !d->built || d->n_devices == 0 || d->need_bytes <= have) {
+    if (!d->wanted || !d->built || d->n_devices == 0 || d->need.bytes <= have) {
         return;
     }
-    l->level = DOCTOR_WARNING;
-    if (d->least_bytes != 0 && d->least_bytes <= have) {
+    if (d->need.least_bytes <= have) {
+        l->level = DOCTOR_WARNING;
         doctor_fix(l,
-                   "%s the %s that the run needs at least: smaller "
-                   "micro-batches, activations recomputed, moments in this "
-                   "machine's memory. Steps take longer.",
+                   "%s %s, which is what the run needs at least. It may take "
+                   "smaller micro-batches, recompute activations and keep the "
+                   "optimizer's moments in this machine's memory; then steps "
+                   "take longer.",
                    capped ? "The setting gpu_memory_bytes allows"
                           : "The GPU has",
-                   doctor_bytes(d->least_bytes, bytes));
+                   doctor_bytes(d->need.least_bytes, bytes));
         return;
     }
-    doctor_fix(l,
-               capped ? "The setting gpu_memory_bytes allows %s: raise it."
-                      : "The GPU has %s, which may not suffice: use another "
-                        "one, or --device cpu.",
-               doctor_bytes(have, bytes));
+    l->level = DOCTOR_PROBLEM;
+    if (capped) {
+        doctor_fix(l, "The setting gpu_memory_bytes allows %s: raise it.",
+                   doctor_bytes(have, bytes));
+    } else {
+        doctor_fix(l,
+                   "The GPU has %s, which does not suffice: use another one, "
+                   "or --device cpu.",
+                   doctor_bytes(d->bytes, bytes));
+    }
 }
 
 static void judge_driver(const struct doctor_facts *f, struct doctor_line *l)
@@ -246,15 +270,15 @@ static void judge_driver(const struct doctor_facts *f, struct doctor_line *l)
         return;
     }
     if (d->n_devices > 0) {
-        (void)doctor_bytes(d->need_bytes, need);
+        (void)doctor_bytes(d->need.bytes, need);
         doctor_say(l, DOCTOR_OK, "%u GPU%s, first %s with %s, CUDA %d.%d%s%s",
                    d->n_devices, d->n_devices == 1 ? "" : "s", d->name,
                    doctor_bytes(d->bytes, bytes), d->cuda_version / 1000,
                    d->cuda_version % 1000 / 10,
                    !d->built            ? "; this build trains on the CPU"
-                   : d->need_bytes != 0 ? "; the run takes at most "
+                   : d->need.bytes != 0 ? "; the run takes at most "
                                         : "",
-                   d->built && d->need_bytes != 0 ? need : "");
+                   d->built && d->need.bytes != 0 ? need : "");
     } else if (d->n_nvidia == 0 && !d->module) {
         doctor_say(l, DOCTOR_OK, "no NVIDIA GPU%s: training runs on the CPU",
                    d->n_amd > 0 ? " (AMD ones are not used)" : "");
@@ -280,7 +304,10 @@ static void judge_memory(const struct doctor_facts *f, struct doctor_line *l)
     const struct fact_memory *m = &f->memory;
     bool limited = m->limit_bytes != 0 && m->limit_bytes < m->available_bytes;
     uint64_t have = limited ? m->limit_bytes : m->available_bytes;
-    uint64_t need = m->need_bytes != 0 ? m->need_bytes : MEMORY_LEAST_BYTES;
+    uint64_t moments = doctor_gpu_leaves(f);
+    uint64_t least = m->least_bytes == 0 ? 0 : m->least_bytes + moments;
+    uint64_t need =
+        m->need_bytes != 0 ? m->need_bytes + moments : MEMORY_LEAST_BYTES;
     bool running = f->daemon.state == FACT_FOUND;
     char a[DOCTOR_BYTES_MAX], b[DOCTOR_BYTES_MAX], c[DOCTOR_BYTES_MAX];
 
@@ -295,13 +322,13 @@ static void judge_memory(const struct doctor_facts *f, struct doctor_line *l)
     if (have >= need || running) {
         return; /* a running daemon has taken its share already */
     }
-    if (m->least_bytes != 0 && have >= m->least_bytes) {
+    if (least != 0 && have >= least) {
         l->level = DOCTOR_WARNING;
         doctor_fix(l,
                    "It suffices for %s: the run recomputes activations, and "
                    "steps are up to a third longer.%s",
-                   doctor_bytes(m->least_bytes, c),
-                   f->driver.need_bytes != 0
+                   doctor_bytes(least, c),
+                   f->driver.need.bytes != 0
                        ? " A GPU that is lost may end this machine's part."
                        : "");
         return;
@@ -311,7 +338,7 @@ static void judge_memory(const struct doctor_facts *f, struct doctor_line *l)
                limited ? "Raise the memory limit of this container or "
                          "service to at least %s."
                        : "Close other programs, or use a machine with %s free.",
-               doctor_bytes(m->least_bytes != 0 ? m->least_bytes : need, c));
+               doctor_bytes(least != 0 ? least : need, c));
 }
 
 static void disk_refuses(const struct fact_disk *d, struct doctor_line *l)

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/jobs/run_needs.h"
 #include "daemon/visit/contact.h"
 
 #define DOCTOR_TEXT_MAX  400
@@ -78,8 +79,7 @@ struct fact_driver {
     int cuda_version;           /* that the driver offers: 1000 * major + ... */
     bool wanted;                /* the settings say `device: cuda` */
     bool built;                 /* this build can use it */
-    uint64_t need_bytes;        /* of its memory, by the run; 0: not known */
-    uint64_t least_bytes;       /* the same: with less it cannot be used */
+    struct run_gpu need;        /* of its memory, by the run; 0: not known */
     uint64_t cap_bytes;         /* of the settings; 0: none */
 };
 
@@ -156,7 +156,7 @@ struct fact_manifest {
     bool must_be_here; /* --run: who starts a run must hold its data */
     uint64_t floor_bytes_per_s; /* of the run; 0: not known */
     uint64_t memory_bytes, memory_least_bytes, disk_bytes;
-    uint64_t gpu_bytes, gpu_least_bytes;
+    struct run_gpu gpu;
 };
 
 struct fact_host {
@@ -184,6 +184,10 @@ struct doctor_facts {
     struct fact_host host[DOCTOR_HOSTS_MAX];
     uint32_t limit_ms; /* that a probe had */
 };
+
+/* Bytes of moments that this machine's GPU, being small, leaves to the memory
+ * of the process, beside what `memory` says that the run needs. */
+uint64_t doctor_gpu_leaves(const struct doctor_facts *facts);
 
 /* One line per check. */
 void doctor_judge(const struct doctor_facts *facts,

@@ -60,8 +60,7 @@ static void check(struct fact_manifest *m,
     m->memory_bytes = needs.memory_bytes;
     m->memory_least_bytes = needs.memory_least_bytes;
     m->disk_bytes = needs.disk_bytes;
-    m->gpu_bytes = needs.gpu_bytes;
-    m->gpu_least_bytes = needs.gpu_least_bytes;
+    m->gpu = needs.gpu;
     m->n_shards = data->n_shards;
     for (uint32_t i = 0; i < data->n_shards; i++) {
         check_shard(m, &data->shards[i], dir, &left_bytes);

@@ -365,8 +365,7 @@ void doctor_take_needs(const struct run_host *host, struct doctor_facts *f)
     f->memory.need_bytes = f->manifest.memory_bytes;
     f->memory.least_bytes = f->manifest.memory_least_bytes;
     f->disk.need_bytes = f->manifest.disk_bytes;
-    f->driver.need_bytes = f->manifest.gpu_bytes;
-    f->driver.least_bytes = f->manifest.gpu_least_bytes;
+    f->driver.need = f->manifest.gpu;
     for (uint32_t i = 0; i < f->n_hosts && f->memory.need_bytes == 0; i++) {
         const struct contact *c = &f->host[i].contact;
 
@@ -377,8 +376,7 @@ void doctor_take_needs(const struct run_host *host, struct doctor_facts *f)
             f->memory.need_bytes = needs.memory_bytes;
             f->memory.least_bytes = needs.memory_least_bytes;
             f->disk.need_bytes = needs.disk_bytes;
-            f->driver.need_bytes = needs.gpu_bytes;
-            f->driver.least_bytes = needs.gpu_least_bytes;
+            f->driver.need = needs.gpu;
         }
     }
 }

@@ -222,17 +222,21 @@ static void add_data(struct run_needs *needs, const struct manifest_data *data)
     needs->disk_bytes += needs->data_bytes + largest;
 }
 
-/* With what the driver loads kernels into. */
-static void add_gpu(struct run_needs *needs, const struct replica_options *r)
+/* Of the stage that takes least of this process's memory, but for the least. */
+static struct run_gpu gpu_of(const struct replica_options *r)
 {
-    struct replica_plan plan;
+    struct replica_plan all, none;
 
-    replica_plan(r, UINT64_MAX, &plan);
-    needs->gpu_bytes = plan.state_bytes + plan.work_bytes + plan.outer_bytes +
-                       PLUGIN_SPARE_BYTES;
-    replica_plan(r, 0, &plan);
-    needs->gpu_least_bytes =
-        plan.state_bytes + plan.work_bytes + PLUGIN_SPARE_BYTES;
+    replica_plan(r, UINT64_MAX, &all);
+    replica_plan(r, 0, &none);
+    return (struct run_gpu){
+        .bytes = all.state_bytes + all.work_bytes + all.outer_bytes +
+                 PLUGIN_PRODUCTS_BYTES,
+        .least_bytes =
+            none.state_bytes + none.work_bytes + PLUGIN_PRODUCTS_BYTES,
+        .stay_bytes = all.stay_bytes + PLUGIN_PRODUCTS_BYTES,
+        .moments_bytes = none.host_bytes,
+    };
 }
 
 /* For r->part of a model that needs->parameters is the whole of. */
@@ -243,8 +247,9 @@ static void add_part(struct run_needs *needs,
                      const struct manifest *m,
                      const struct run_host *host)
 {
-    static const struct device_options some = {.gpu = {.bf16 = true}};
+    const struct device_options some = {.gpu = {.bf16 = !host->gpu_fp32}};
     uint64_t n = (uint64_t)r->part.numel, all = needs->parameters;
+    struct run_gpu gpu = {0};
     uint64_t memory, least;
 
     wire = wire / all * n + wire % all;
@@ -259,15 +264,22 @@ static void add_part(struct run_needs *needs,
     if (host->gpu && host->cpu_fallback && !r->shared) {
         memory += replica_fallback_bytes(r);
     }
+    if (host->gpu && !r->shared) {
+        gpu = gpu_of(r);
+    }
+    r->device = NULL; /* it is here */
+    least = needs->gpu.least_bytes;
+    if (least != 0 && least < gpu.least_bytes) {
+        gpu.least_bytes = least;
+    }
+    needs->gpu.least_bytes = gpu.least_bytes;
     if (needs->memory_bytes != 0 && memory >= needs->memory_bytes) {
         return; /* another stage takes less */
     }
     needs->memory_bytes = memory;
     needs->state_bytes = state_bytes(&v->method, n);
     needs->disk_bytes = run_disk(v, n, wire, host->keep);
-    if (host->gpu && !r->shared) {
-        add_gpu(needs, r);
-    }
+    needs->gpu = gpu;
 }
 
 /* Each way, of a host of stage s: its part of the state, and what crosses its

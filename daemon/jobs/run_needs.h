@@ -37,21 +37,28 @@
 struct run_host {
     int threads;
     unsigned keep; /* checkpoints */
-    bool gpu;
+    bool gpu, gpu_fp32;
     bool cpu_fallback; /* the processor takes the place of a lost GPU */
     bool socket;       /* a training loop of its own makes the steps */
+};
+
+/* Of a GPU's memory, with the workspace of products and without
+ * PLUGIN_SPARE_BYTES. */
+struct run_gpu {
+    uint64_t bytes;         /* with all that makes steps short */
+    uint64_t least_bytes;   /* with less it cannot be used */
+    uint64_t stay_bytes;    /* with less, so many bytes of moments are memory */
+    uint64_t moments_bytes; /* of this process, which the figures below lack */
 };
 
 struct run_needs {
     uint64_t parameters;
     uint64_t disk_bytes, memory_bytes;
     uint64_t memory_least_bytes; /* with less it refuses the run */
-    uint64_t gpu_bytes; /* of a GPU's memory, with all that makes steps short;
-                         * 0: no GPU is to be used */
-    uint64_t gpu_least_bytes; /* with less it cannot be used */
-    uint64_t data_bytes;      /* in disk_bytes: fetched once */
-    uint64_t spare_bytes;     /* the same: while a shard is missing */
-    uint64_t state_bytes;     /* the same */
+    struct run_gpu gpu;          /* zeroes: no GPU is to be used */
+    uint64_t data_bytes;         /* in disk_bytes: fetched once */
+    uint64_t spare_bytes;        /* the same: while a shard is missing */
+    uint64_t state_bytes;        /* the same */
     uint64_t round_bytes; /* each way in sync.period inner steps; of stages the
                              one that sends least */
 };

@@ -458,8 +458,15 @@ int machine_memory_check(struct machine *m, char *errmsg);
 /* Which stages fit: into the terms. */
 void machine_find_stages(struct machine *m);
 
-/* How the replica of that stage, which fits, is to be opened. */
-void machine_stage_room(struct machine *m, uint32_t stage);
+/* Whether it fits into this process's memory beside a GPU with so many bytes.
+ */
+bool machine_stage_fits_memory(const struct machine *m,
+                               uint32_t stage,
+                               uint64_t gpu_bytes);
+
+/* How the replica of that stage, which fits, is to be opened; so many bytes of
+ * the GPU's memory are free. */
+void machine_stage_room(struct machine *m, uint32_t stage, uint64_t gpu_bytes);
 
 /* Bytes of a GPU's memory: with everything there and kept, and as little as can
  * be, with how that is. */

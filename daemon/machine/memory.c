@@ -43,17 +43,20 @@ struct room {
     bool moments_stay; /* in the GPU's memory */
 };
 
-/* Of the GPU's moments, bytes here. */
-static uint64_t moments_here(const struct machine *m,
-                             const struct replica_options *r)
+/* Of the moments of a GPU with so many bytes, bytes here. `fits`: it holds the
+ * rest. */
+static uint64_t
+moments_here(const struct replica_options *r, uint64_t gpu_bytes, bool *fits)
 {
     struct replica_plan plan;
 
+    *fits = true;
     if (r->device == NULL || r->shared) {
         return 0;
     }
-    replica_plan(r, m->opt.gpu_bytes, &plan);
-    return plan.micro_batch > 0 ? plan.host_bytes : 0;
+    replica_plan(r, gpu_bytes, &plan);
+    *fits = plan.micro_batch > 0;
+    return *fits ? plan.host_bytes : 0;
 }
 
 static uint64_t
@@ -69,48 +72,63 @@ need_of(const struct machine *m, const struct replica_options *r, bool fallback)
         need += stage_slots_bytes(r->slots + EVAL_SLOTS,
                                   r->micro_batch * r->seq, r->model.dim);
     }
-    return need + moments_here(m, r) +
-           (fallback ? replica_fallback_bytes(r) : 0);
+    return need + (fallback ? replica_fallback_bytes(r) : 0);
 }
 
+/* The first level of activations kept that fits. `moments`: bytes of the GPU's
+ * that are here; 0: they stay there. */
 static struct room find_level(const struct machine *m,
                               const struct replica_options *options,
-                              uint64_t have)
+                              uint64_t have,
+                              uint64_t moments,
+                              bool fallback)
 {
     struct replica_options r = *options;
-    struct room room = {.moments_stay = r.moments_stay,
-                        .cpu_fallback = r.device != NULL && !r.shared &&
-                                        m->opt.cpu_fallback};
+    struct room room = {.moments_stay = moments == 0, .cpu_fallback = fallback};
 
     for (int level = LLAMA_RECOMPUTE_NOTHING; level <= LLAMA_RECOMPUTE_LAYERS;
          level++) {
         r.recompute = room.recompute = (enum llama_recompute)level;
-        room.need = need_of(m, &r, room.cpu_fallback);
+        room.need = need_of(m, &r, fallback) + moments;
         room.kept = level == LLAMA_RECOMPUTE_NOTHING ? room.need : room.kept;
         if (room.need <= have) {
-            return room;
+            break;
         }
-    }
-    if (room.cpu_fallback) {
-        room.cpu_fallback = false;
-        room.need = need_of(m, &r, false);
     }
     return room;
 }
 
-/* In so many bytes; as little as can be where that is too much. */
+/* In so many bytes, with a GPU of so many; as little as can be where that is
+ * too much. Moments are here only where they are counted. What is given up
+ * first: moments here, as far as the GPU holds the run so, then the processor's
+ * place. */
 static struct room find_room(const struct machine *m,
                              const struct replica_options *options,
-                             uint64_t have)
+                             uint64_t have,
+                             uint64_t gpu_bytes)
 {
+    const bool wants =
+        options->device != NULL && !options->shared && m->opt.cpu_fallback;
     struct replica_options r = *options;
-    struct room room;
+    struct room room = {0};
+    uint64_t here, kept = 0;
+    bool fits, may_stay;
 
+    r.moments_stay = true;
+    (void)moments_here(&r, gpu_bytes, &may_stay);
     r.moments_stay = false;
-    room = find_level(m, &r, have);
-    if (room.need > have && moments_here(m, &r) > 0) {
-        r.moments_stay = true;
-        room = find_level(m, &r, have);
+    here = moments_here(&r, gpu_bytes, &fits);
+    for (int i = wants ? 0 : 2; i < 4; i++) {
+        const bool stay = i % 2 == 1;
+
+        if (stay && (here == 0 || !may_stay)) {
+            continue;
+        }
+        room = find_level(m, &r, have, stay ? 0 : here, i < 2);
+        room.kept = kept = kept == 0 ? room.kept : kept;
+        if (room.need <= have) {
+            break;
+        }
     }
     return room;
 }
@@ -160,7 +178,6 @@ bool machine_stage_fits_gpu(const struct machine *m,
 {
     struct replica_options r;
     struct replica_plan plan;
-    struct memory_limit here;
 
     *need = (struct machine_gpu_need){.how = ""};
     if (m->replica.device == NULL) {
@@ -170,8 +187,7 @@ bool machine_stage_fits_gpu(const struct machine *m,
         need->kept = need->least = UINT64_MAX;
         return false;
     }
-    read_limit(m, &here);
-    r.moments_stay = find_room(m, &r, here.bytes).moments_stay;
+    r.moments_stay = false; /* there is a word on memory for itself */
     replica_plan(&r, have, &plan);
     need->kept = plan.kept_bytes;
     need->least = plan.state_bytes + plan.work_bytes;
@@ -179,7 +195,19 @@ bool machine_stage_fits_gpu(const struct machine *m,
     return plan.micro_batch > 0;
 }
 
-void machine_stage_room(struct machine *m, uint32_t stage)
+bool machine_stage_fits_memory(const struct machine *m,
+                               uint32_t stage,
+                               uint64_t gpu_bytes)
+{
+    struct replica_options r;
+    struct memory_limit have;
+
+    read_limit(m, &have);
+    return options_of(m, stage, &r) &&
+           find_room(m, &r, have.bytes, gpu_bytes).need <= have.bytes;
+}
+
+void machine_stage_room(struct machine *m, uint32_t stage, uint64_t gpu_bytes)
 {
     struct replica_options r;
     struct memory_limit have;
@@ -187,7 +215,7 @@ void machine_stage_room(struct machine *m, uint32_t stage)
 
     read_limit(m, &have);
     if (options_of(m, stage, &r)) {
-        room = find_room(m, &r, have.bytes);
+        room = find_room(m, &r, have.bytes, gpu_bytes);
         take(m, &room);
     }
 }
@@ -209,7 +237,7 @@ find_stages(struct machine *m, uint64_t have, struct machine_gpu_need *gpu_need)
         if (!options_of(m, s, &r)) {
             continue;
         }
-        room = find_room(m, &r, have);
+        room = find_room(m, &r, have, m->opt.gpu_bytes);
         if (machine_stage_fits_gpu(m, s, m->opt.gpu_bytes, &of_gpu) &&
             room.need <= have) {
             m->terms.stage_fits |= 1ULL << s;
@@ -274,7 +302,7 @@ int machine_memory_check(struct machine *m, char *errmsg)
 
     read_limit(m, &have);
     room = staged ? find_stages(m, have.bytes, &gpu_need)
-                  : find_room(m, &m->replica, have.bytes);
+                  : find_room(m, &m->replica, have.bytes, m->opt.gpu_bytes);
     m->use.memory_need = room.need;
     if (room.need > have.bytes) {
         return refuse(&room, &have, errmsg);

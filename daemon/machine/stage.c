@@ -82,24 +82,26 @@ static int measure_gpu(struct machine *m, uint64_t *have, char *errmsg)
 
 /* Before anything of the stage is taken, so that the node can choose another
  * one: whether this machine has the memory for it. */
-static int see_memory(struct machine *m, uint32_t stage, char *errmsg)
+static int
+see_memory(struct machine *m, uint32_t stage, uint64_t *have, char *errmsg)
 {
     struct machine_gpu_need need;
-    uint64_t have = 0;
-    int rv = m->replica.device == NULL ? 0 : measure_gpu(m, &have, errmsg);
+    int rv = m->replica.device == NULL ? 0 : measure_gpu(m, have, errmsg);
 
     if (rv != 0) {
         return rv;
     }
-    if (!machine_stage_fits_gpu(m, stage, have, &need)) {
+    if (!machine_stage_fits_gpu(m, stage, *have, &need)) {
         m->terms.stage_fits &= ~(1ULL << stage);
         return errmsg_fail(errmsg, LOCO_ENOMEM,
-                           "stage %u needs %llu MB of the GPU's memory, %llu "
-                           "MB %s, of which %llu MB may be used now",
+                           "stage %u needs %llu MB of the GPU's memory, or "
+                           "%llu MB %s; %llu MB of the GPU's may be used now",
                            stage + 1, ERRMSG_MB_UP(need.kept),
-                           ERRMSG_MB_UP(need.least), need.how, ERRMSG_MB(have));
+                           ERRMSG_MB_UP(need.least), need.how,
+                           ERRMSG_MB(*have));
     }
-    if ((m->terms.stage_fits >> stage & 1) == 0) {
+    if (!machine_stage_fits_memory(m, stage, *have)) {
+        m->terms.stage_fits &= ~(1ULL << stage);
         return errmsg_fail(errmsg, LOCO_ENOMEM,
                            "stage %u does not fit into this machine's memory",
                            stage + 1);
@@ -112,20 +114,21 @@ static int become(struct machine *m, uint32_t stage, char *errmsg)
     struct replica_options *r = &m->replica;
     const struct stage_wire wire = {m->stage.activations, r->model.dim,
                                     r->model.vocab};
+    uint64_t have = 0;
     int rv =
         llama_part_of_stage(&r->model, m->terms.stages, stage, &r->part, NULL);
 
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "the run has no stage %u", stage);
     }
-    rv = see_memory(m, stage, errmsg);
+    rv = see_memory(m, stage, &have, errmsg);
     if (rv != 0) {
         return rv;
     }
     m->n = (uint64_t)r->part.numel;
     rv = machine_read_part(m, errmsg);
     if (rv == 0) {
-        machine_stage_room(m, stage);
+        machine_stage_room(m, stage, have);
     }
     rv = rv != 0
              ? rv

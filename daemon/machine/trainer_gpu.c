@@ -20,8 +20,8 @@ static void log_memory(const struct trainer *t)
     if (r->opt.device != NULL && r->planned.host > 0) {
         log_warn("train",
                  "the optimizer's moments, %llu MB, lie in this machine's "
-                 "memory, as the GPU has no room for them: each inner step "
-                 "reads and writes them over PCIe",
+                 "memory, as the GPU does not hold them beside what a step "
+                 "needs: each inner step reads and writes them over PCIe",
                  ERRMSG_MB_UP(r->planned.host));
     }
     if (r->opt.device != NULL && r->recompute != LLAMA_RECOMPUTE_NOTHING) {

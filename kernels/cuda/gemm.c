@@ -36,7 +36,7 @@
 #define PLANS_MAX      256
 #define CHOICES        32
 #define TIMED_RUNS     4
-#define WORKSPACE      ((size_t)64 << 20)
+#define WORKSPACE      ((size_t)PLUGIN_PRODUCTS_BYTES)
 #define ALIGNMENT_MAX  256u
 #define TUNING_VERSION 3
 

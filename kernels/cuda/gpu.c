@@ -20,6 +20,7 @@
 #include "kernels/cuda/gpu.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,21 +167,29 @@ static int device_malloc(struct gpu *g, void **p, size_t bytes)
     return rv;
 }
 
+/* Of take_host(), of GPUs that hang: nobody can give it back. */
+static _Atomic uint64_t hung_bytes;
+
 /* Pinned, so the driver maps it for the GPU at the address that it has here. */
 static int host_malloc(struct gpu *g, void **p, size_t bytes)
 {
-    int rv = gpu_may_lock(g, bytes, "memory of the host");
+    static const char what[] = "memory of the host";
+    int rv = gpu_may_lock(g, bytes, what);
+    cudaError_t e;
 
-    return rv != 0 ? rv
-                   : gpu_check(g,
-                               cudaHostAlloc(p, bytes > 0 ? bytes : 1,
-                                             cudaHostAllocMapped),
-                               "memory of the host");
+    rv = rv != 0 ? rv : gpu_wait_all(g, what); /* CUDA may, without an end */
+    if (rv != 0) {
+        return rv;
+    }
+    e = cudaHostAlloc(p, bytes > 0 ? bytes : 1, cudaHostAllocMapped);
+    return e == cudaSuccess || !gpu_is_refusal(e)
+               ? gpu_check(g, e, what)
+               : gpu_fail(g, LOCO_ENOMEM, what, cudaGetErrorString(e));
 }
 
 uint64_t gpu_host_bytes(const struct gpu *g)
 {
-    uint64_t sum = 0;
+    uint64_t sum = atomic_load(&hung_bytes);
 
     for (const struct allocation *a = g->taken; a != NULL; a = a->next) {
         sum += a->host ? a->bytes : 0;
@@ -255,6 +264,9 @@ static void gpu_give(struct gpu *g, void *p)
         /* cudaFree waits for the device: never after a hang */
         if (g->broken == 0 && gpu_wait_all(g, "give") == 0) {
             (void)gpu_check(g, a->host ? cudaFreeHost(p) : cudaFree(p), "give");
+        }
+        if (a->host && g->broken == LOCO_ETIMEOUT) {
+            atomic_fetch_add(&hung_bytes, a->bytes);
         }
         free(a);
     }
@@ -553,6 +565,7 @@ static int gpu_pin(struct gpu *g, void **p, size_t bytes)
     int rv = gpu_enter(g);
 
     *p = NULL;
+    rv = rv != 0 ? rv : gpu_wait_all(g, "pinned memory"); /* as CUDA may */
     return rv != 0 ? rv
                    : gpu_check(g, cudaHostAlloc(p, bytes, cudaHostAllocDefault),
                                "pinned memory");

@@ -108,12 +108,17 @@ int gpu_wait_stream(struct gpu *g, const char *what);
  * it without a deadline. */
 int gpu_wait_all(struct gpu *g, const char *what);
 
-/* Bytes of the host's memory that take_host() gave. */
+/* Bytes of the host's memory that take_host() gave, with those that GPUs which
+ * hang still hold. */
 uint64_t gpu_host_bytes(const struct gpu *g);
 
 /* Locked pages cannot be swapped: LOCO_ENOMEM where with `bytes` more of them
  * more than half of this machine's memory would be. */
 int gpu_may_lock(struct gpu *g, size_t bytes, const char *what);
+
+/* To lock pages was refused, and the GPU is as it was; CUDA has forgotten it.
+ */
+bool gpu_is_refusal(cudaError_t e);
 
 /* The trainer's thread may not be the one that opened the GPU. */
 int gpu_enter(struct gpu *g);

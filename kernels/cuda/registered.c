@@ -33,6 +33,7 @@
 
 #ifdef LOCO_CUDA_EMULATED
 #define madvise emu_madvise
+#define sysconf emu_sysconf
 #endif
 
 /* Between two waits: 64 MB take 3 ms, and 0.3 s on the slowest of lanes. */
@@ -99,13 +100,17 @@ int gpu_may_lock(struct gpu *g, size_t bytes, const char *what)
                : 0;
 }
 
-/* Refused, and the GPU is as it was. */
-static bool is_refusal(cudaError_t e)
+bool gpu_is_refusal(cudaError_t e)
 {
-    return e == cudaErrorMemoryAllocation || e == cudaErrorInvalidValue ||
-           e == cudaErrorOperatingSystem || e == cudaErrorNotPermitted ||
-           e == cudaErrorNotSupported ||
-           e == cudaErrorHostMemoryAlreadyRegistered;
+    bool refusal =
+        e == cudaErrorMemoryAllocation || e == cudaErrorInvalidValue ||
+        e == cudaErrorOperatingSystem || e == cudaErrorNotPermitted ||
+        e == cudaErrorNotSupported || e == cudaErrorHostMemoryAlreadyRegistered;
+
+    if (refusal) {
+        (void)cudaGetLastError(); /* else a later launch would report it */
+    }
+    return refusal;
 }
 
 int gpu_host_register(struct gpu *g, void *p, size_t bytes)
@@ -140,10 +145,9 @@ int gpu_host_register(struct gpu *g, void *p, size_t bytes)
     e = cudaHostRegister(p, bytes, cudaHostRegisterDefault);
     if (e != cudaSuccess) {
         free(r);
-        if (!is_refusal(e)) {
+        if (!gpu_is_refusal(e)) {
             return gpu_check(g, e, what);
         }
-        (void)cudaGetLastError();
         return gpu_fail(g, LOCO_ENOMEM, what, cudaGetErrorString(e));
     }
     *r = (struct registration){g->registered, p, bytes};

@@ -30,6 +30,8 @@ struct emu_control {
     int64_t fail_beside; /* the n-th copy on a stream that is not the oldest
                           * breaks the GPU; 0: none */
     int64_t fail_pin;    /* the n-th cudaHostAlloc from now fails; 0: none */
+    int pin_error;       /* with this cudaError; 0: no memory */
+    int64_t host_pages;  /* of this machine's memory; 0: as many as it has */
     int64_t fail_register;  /* the n-th cudaHostRegister from now fails, */
     int64_t register_error; /* with this error; 0: out of memory */
     /* Counts since the start. */

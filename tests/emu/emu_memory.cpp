@@ -216,11 +216,14 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 
     (void)flags;
     *p = NULL;
+    emu_run_all(); /* as the real one may */
     if (emu_sticky() != cudaSuccess) {
         return emu_sticky();
     }
     if (emu_due(&emu_control.fail_pin)) {
-        return emu_fail(cudaErrorMemoryAllocation);
+        return emu_fail(emu_control.pin_error != 0
+                            ? (cudaError_t)emu_control.pin_error
+                            : cudaErrorMemoryAllocation);
     }
     *p = malloc(bytes);
     if (*p == NULL) {
@@ -332,6 +335,14 @@ void emu_write_host(void *to, const void *from, size_t bytes)
         }
         at = next;
     }
+}
+
+/* A machine with less memory than this one. */
+long emu_sysconf(int name)
+{
+    return name == _SC_PHYS_PAGES && emu_control.host_pages > 0
+               ? (long)emu_control.host_pages
+               : sysconf(name);
 }
 
 int emu_madvise(void *p, size_t bytes, int advice)

@@ -17,7 +17,8 @@
 #                and a stage on each
 #   sanitizer    memcheck and racecheck, where compute-sanitizer works
 #   speed        kernels, 150M and 1.1B training steps, the outer step, 150M in
-#                two stages
+#                two stages; 1.1B with moments in the host's memory, and on all
+#                GPUs where there are several
 #   torch        the same models in PyTorch, where python3 has it
 #   profile      what each large kernel waits for, where ncu works
 # Correctness, sanitizer and PyTorch's compiling run side by side; the others one
@@ -133,6 +134,8 @@ sm=$(timeout 20 nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
 gpu=$(timeout 20 nvidia-smi --query-gpu=name,driver_version \
     --format=csv,noheader 2>/dev/null | head -n 1)
 gpus=$(timeout 20 nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
+[ -z "${CUDA_VISIBLE_DEVICES-}" ] ||
+    gpus=$(echo "$CUDA_VISIBLE_DEVICES" | tr ',' '\n' | grep -c .)
 there=yes
 if [ -z "$sm" ]; then
     there=no
@@ -239,16 +242,16 @@ speed() {
 
 # train NAME CONFIG BATCH SEQ [OPTION...]
 train() {
-    if [ $there = no ]; then
-        absent "loco-$1" "$build/loco" bench train --config "$2" --batch "$3" \
-            --seq "$4" --device cuda --plugin "$plugin"
-        return
-    fi
     name=$1
     config=$2
     rows=$3
     tokens=$4
     shift 4
+    if [ $there = no ]; then
+        absent "loco-$name" "$build/loco" bench train --config "$config" \
+            --batch "$rows" --seq "$tokens" --device cuda --plugin "$plugin" "$@"
+        return
+    fi
     if ! within 110; then
         line "skip    loco $name: no time is left"
         return
@@ -351,6 +354,10 @@ else
     speed
     train 150M llama-150m 64 1024
     train 1.1B llama-1b 16 2048
+    stages
+    if [ $quick = no ]; then
+        torch
+    fi
     train 1.1B-host llama-1b 16 2048 --host-moments
     if [ "$gpus" -gt 1 ]; then
         train "150M on $gpus GPUs" llama-150m $((64 * gpus)) 1024 \
@@ -358,11 +365,7 @@ else
         train "1.1B on $gpus GPUs" llama-1b $((16 * gpus)) 2048 \
             --micro-batch 16 --gpus all
     fi
-    stages
-    if [ $quick = no ]; then
-        torch
-        profile
-    fi
+    [ $quick = yes ] || profile
 fi
 
 echo

@@ -249,7 +249,9 @@ int optimizer_place(struct optimizer *a, const struct backend *be, bool host)
     }
     if (a->u == NULL || a->v == NULL ||
         (a->scratch_bytes > 0 && a->scratch == NULL)) {
-        return LOCO_ENOMEM;
+        int rv = be->finish(be); /* a GPU that is lost has no memory, either */
+
+        return rv != 0 ? rv : LOCO_ENOMEM;
     }
     optimizer_reset(a);
     return be->finish(be);

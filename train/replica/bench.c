@@ -130,6 +130,23 @@ static bool enough(const struct bench_train_options *opt, int made, double s)
     return opt->steps == 0 && made >= STEPS_MIN && s >= BUDGET_S;
 }
 
+/* What is said of GPUs that are left out, the first sentence of it; whether any
+ * was since the last call. */
+static bool hear(struct bench *s, struct bench_train_result *out)
+{
+    const char *said;
+    bool any = false;
+
+    while ((said = replica_gpus_said(&s->replica)) != NULL) {
+        any = true;
+        if (out->left_out[0] == '\0') {
+            (void)snprintf(out->left_out, sizeof out->left_out, "%.*s",
+                           (int)sizeof out->left_out - 1, said);
+        }
+    }
+    return any;
+}
+
 static int bench_run(struct bench *s,
                      const struct bench_train_options *opt,
                      struct bench_train_result *out)
@@ -146,6 +163,11 @@ static int bench_run(struct bench *s,
 
         if (rv != 0) {
             return rv;
+        }
+        if (hear(s, out)) { /* the steps of those that are left, from here on */
+            i = -STEPS_WARM - 1;
+            total = 0;
+            cpu = INFINITY;
         }
         if (i >= 0) {
             s->seconds[i] = monotonic_s() - start;
@@ -255,7 +277,7 @@ static int bench_product(const struct bench *s, struct bench_train_result *out)
     if (rv == 0) {
         out->product_flops_per_s = ops / wall;
         out->peak_flops_per_s = backend_peak_flops(&s->be);
-        out->gpus = replica_gpus_count(&s->replica);
+        out->gpus = replica_gpus_at_work(&s->replica);
         out->mfu = out->flops_per_s / out->product_flops_per_s /
                    (out->gpus > 1 ? out->gpus : 1);
         out->cpu_mfu = step_flops / (out->cpu_ms_per_step / 1e3) / (ops / cpu);
@@ -299,7 +321,6 @@ static int open_gpus(struct bench *s,
                      struct bench_train_result *out)
 {
     struct replica *r = &s->replica;
-    const char *said;
     int rv;
 
     r->backend = s->be;
@@ -311,12 +332,7 @@ static int open_gpus(struct bench *s,
     r->micro_batch = out->micro_batch;
     r->recompute = opt->recompute;
     rv = replica_gpus_open(r);
-    while ((said = replica_gpus_said(r)) != NULL) {
-        if (out->left_out[0] == '\0') {
-            (void)snprintf(out->left_out, sizeof out->left_out, "%.*s",
-                           (int)sizeof out->left_out - 1, said);
-        }
-    }
+    (void)hear(s, out);
     return rv;
 }
 
@@ -383,6 +399,16 @@ static int check(const struct bench_train_options *opt)
     return 0;
 }
 
+/* Of a micro-batch: of several GPUs no more than a part of the batch. */
+static uint32_t rows_of(const struct bench_train_options *opt)
+{
+    const struct replica_options r = {.batch = opt->batch,
+                                      .micro_batch = opt->micro_batch,
+                                      .device = opt->device};
+
+    return replica_gpus_rows(&r);
+}
+
 /* What the optimizer's step takes beside its moments. */
 static size_t optimizer_bytes(const struct bench_train_options *opt,
                               const struct backend *plan)
@@ -418,7 +444,7 @@ int bench_train(const struct bench_train_options *options,
     result->parameters = llama_numel(&opt.config);
     result->state_bytes = result->parameters * 4 * (int64_t)sizeof(float);
     result->workspace_bytes =
-        (int64_t)llama_workspace_bytes(&opt.config, &plan, opt.micro_batch,
+        (int64_t)llama_workspace_bytes(&opt.config, &plan, rows_of(&opt),
                                        opt.recompute) +
         (int64_t)optimizer_bytes(&opt, &plan);
     if (!opt.dry_run) {

@@ -55,7 +55,7 @@ struct bench_train_result {
     const char *isa;              /* static text */
     bool bf16;                    /* what dtype came to */
     uint32_t micro_batch;         /* in use; of several GPUs on the first */
-    int gpus;                     /* that made the last gradient; 0: none */
+    int gpus;                     /* that made each gradient; 0: none */
     char device[128];             /* the GPU's name; "" */
     char errmsg[PLUGIN_ERRMSG];   /* of a GPU that failed; "" */
     char left_out[PLUGIN_ERRMSG]; /* what was said of the first of several GPUs

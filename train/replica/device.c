@@ -1,6 +1,7 @@
 /* device.c - see replica/device.h. */
 #include "train/replica/device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/pool.h"
@@ -103,15 +104,15 @@ static void say_no_room(const struct replica *r,
         (void)errmsg_fail(
             errmsg, LOCO_ENOMEM,
             "%u micro-batches of %u sequences of this stage need %llu MB of "
-            "the GPU's memory, %llu MB %s, of which %llu MB may be used (%s): "
-            "use --device cpu, or a GPU with more",
+            "the GPU's memory, or %llu MB %s; %llu MB of the GPU's may be used "
+            "(%s): use --device cpu, or a GPU with more",
             opt->slots, opt->micro_batch, ERRMSG_MB_UP(plan->kept_bytes),
             ERRMSG_MB_UP(least), how, ERRMSG_MB(have), whose);
         return;
     }
     (void)errmsg_fail(errmsg, LOCO_ENOMEM,
-                      "one sequence of %u tokens needs %llu MB of the "
-                      "GPU's memory, %llu MB %s, of which %llu MB may be used "
+                      "one sequence of %u tokens needs %llu MB of the GPU's "
+                      "memory, or %llu MB %s; %llu MB of the GPU's may be used "
                       "(%s): use --device cpu, or a GPU with more",
                       opt->seq, ERRMSG_MB_UP(plan->kept_bytes),
                       ERRMSG_MB_UP(least), how, ERRMSG_MB(have), whose);
@@ -260,14 +261,34 @@ static int open_optimizer(struct replica *r)
                : optimizer_place(&r->optimizer, be, r->planned.host > 0);
 }
 
-/* The host has no memory for moments: without that. */
+/* The host gave no memory for moments: this time without that. */
 static int open_optimizer_again(struct replica *r, char *errmsg)
 {
+    const bool stay = r->opt.moments_stay;
+    char why[PLUGIN_ERRMSG];
+    int rv;
+
+    (void)snprintf(why, sizeof why, "%s", device_message(r->backend.device));
     optimizer_close(&r->optimizer);
     r->have_optimizer = false;
     r->opt.moments_stay = true;
     r->micro_batch = plan_micro_batch(r, errmsg);
-    return r->micro_batch == 0 ? LOCO_ENOMEM : open_optimizer(r);
+    r->opt.moments_stay = stay;
+    if (r->micro_batch == 0) {
+        return errmsg_fail(errmsg, LOCO_ENOMEM,
+                           "the GPU has no room for the optimizer's moments, "
+                           "and this machine's memory neither (%.100s)",
+                           why);
+    }
+    rv = open_optimizer(r);
+    return rv == 0 ? 0
+                   : errmsg_fail(errmsg, rv, "out of memory for the optimizer");
+}
+
+static bool lacks_moments(const struct replica *r)
+{
+    return r->have_optimizer && r->planned.host > 0 &&
+           (r->optimizer.u == NULL || r->optimizer.v == NULL);
 }
 
 /* The workspace last, it can shrink. */
@@ -285,14 +306,13 @@ static int open_memory(struct replica *r, char *errmsg)
                            (unsigned long long)r->n);
     }
     rv = open_optimizer(r);
-    if (rv == LOCO_ENOMEM && r->planned.host > 0) {
+    if (rv == LOCO_ENOMEM && lacks_moments(r)) {
         rv = open_optimizer_again(r, errmsg);
-        if (r->micro_batch == 0) {
-            return rv;
-        }
+    } else if (rv != 0) {
+        (void)errmsg_fail(errmsg, rv, "out of memory for the optimizer");
     }
     if (rv != 0) {
-        return errmsg_fail(errmsg, rv, "out of memory for the optimizer");
+        return rv;
     }
     rv = open_llama(r);
     if (rv != 0) {

@@ -88,6 +88,11 @@ const char *replica_gpus_said(struct replica *r)
     return g == NULL || g->n_told == g->n_said ? NULL : g->said[g->n_told++];
 }
 
+int replica_gpus_at_work(const struct replica *r)
+{
+    return r->gpus != NULL ? r->gpus->n_at_work : replica_gpus_count(r);
+}
+
 int replica_gpus_count(const struct replica *r)
 {
     int n = r->opt.device == NULL || !r->have_backend ? 0 : 1;

@@ -57,6 +57,9 @@ int replica_gpus_gradient(struct replica *r,
                           const struct llama_batch *batch,
                           double *sum);
 
+/* GPUs that made the last gradient: no more than it had sequences. */
+int replica_gpus_at_work(const struct replica *r);
+
 /* In use by that one, 0 the first; 0: it is not open. */
 uint32_t replica_gpus_micro_batch(const struct replica *r, int number);
 

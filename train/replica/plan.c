@@ -56,12 +56,13 @@ static bool plan_work(const struct replica_options *opt,
 
 /* How a GPU gets along with its memory, what costs least first.
  *
- * N parameters, T tokens of a step, F FLOP/s of the model's products, B bytes/s
- * of PCIe each way. A step takes 6 N T / F. Layers made again add 2 N T / F, a
- * third of it; branches a few hundredths. Moments in the host's memory add
- * 8 N / B where reads and writes overlap, at most 16 N / B: less than the
- * layers from T = 8 F / B on. With 20 GB/s that is 8,000 tokens for a card of
- * 20 TFLOP/s, 32,000 for one of 80. */
+ * N parameters, T tokens of a step (of several GPUs, of the part of one), F
+ * FLOP/s of the model's products, B bytes/s of PCIe each way. A step takes
+ * 6 N T / F. Layers made again add 2 N T / F, a third of it; branches a few
+ * hundredths. The two moments of AdamW in the host's memory add 8 N / B where
+ * reads and writes overlap, at most 16 N / B: less than the layers from T = 8 F
+ * / B on. With 20 GB/s that is 8,000 tokens for a card of 20 TFLOP/s, 32,000
+ * for one of 80. Estimated, not measured. */
 #define TOKENS_FOR_HOST 32768
 
 struct way {
@@ -86,6 +87,14 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+static const struct way *ways_of(const struct replica_options *opt)
+{
+    const uint64_t gpus = 1 + (uint64_t)opt->device->n_others;
+    const uint64_t tokens = (uint64_t)opt->batch * opt->seq / gpus;
+
+    return tokens >= TOKENS_FOR_HOST ? ways_of_large : ways_of_small;
+}
+
 /* The first way that fits. with_moments: state_bytes with them on the GPU. */
 static void plan_ways(const struct replica_options *opt,
                       uint64_t have_bytes,
@@ -93,10 +102,13 @@ static void plan_ways(const struct replica_options *opt,
                       uint64_t moments,
                       struct replica_plan *plan)
 {
-    const struct way *ways = (uint64_t)opt->batch * opt->seq >= TOKENS_FOR_HOST
-                                 ? ways_of_large
-                                 : ways_of_small;
+    const uint32_t least = opt->slots > 0 ? opt->micro_batch : 1;
+    const struct way *ways = ways_of(opt);
 
+    for (size_t i = 0; i < WAYS && !ways[i].host; i++) {
+        plan->stay_bytes =
+            with_moments + work_bytes(opt, least, ways[i].recompute);
+    }
     for (size_t i = 0; i < WAYS && plan->micro_batch == 0; i++) {
         if (ways[i].host && opt->moments_stay) {
             continue;

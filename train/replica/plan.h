@@ -1,11 +1,11 @@
 /* plan.h - what a replica will take of a GPU's memory, before it takes
  * any.
  *
- * In this order: what must be there (theta, gradient, two moments), the largest
+ * In this order: what must be there (theta, gradient), the moments, the largest
  * micro-batch that leaves no more out than it must (halves of the one asked
  * for: the rest of a batch is accumulated, so the batch stays what it is), and
  * the memory of the outer step where it still fits. Where not even one sequence
- * fits the GPU works in another way: the backward pass makes activations again
+ * fits, the GPU works in another way: the backward pass makes activations again
  * (enum llama_recompute), or the moments lie in the host's memory, or both. The
  * bits stay, a step takes longer; plan.c has the order and what each costs.
  * Launchers' own memory is counted at its most. A plan that does not fit even
@@ -23,13 +23,15 @@
 #include "train/replica/replica.h"
 
 struct replica_plan {
-    uint64_t state_bytes; /* theta, gradient, u, v; of a stage phi */
+    uint64_t state_bytes; /* theta, gradient, u, v where they are on the GPU; of
+                           * a stage phi */
     uint64_t work_bytes;  /* of a micro-batch: the workspace, with theta in
                            * bf16, and what launchers take */
     uint64_t kept_bytes;  /* of all that, with the smallest micro-batch, moments
                            * on the GPU and all activations kept */
     uint64_t host_bytes;  /* u, v in the host's memory; 0: they are in
                            * state_bytes */
+    uint64_t stay_bytes;  /* with less than that they are there */
     uint64_t outer_bytes; /* 0: the outer step is made in this process */
     uint32_t micro_batch; /* 0: there is no room for one sequence (a stage:
                            * for its micro-batch), for which work_bytes then

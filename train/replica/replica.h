@@ -123,8 +123,8 @@ struct replica_options {
     bool reference; /* plain C kernels: for sanitizers and comparisons */
     /* A GPU; NULL: this processor. Borrowed for the replica's life. */
     const struct device_options *device;
-    /* Moments stay in the GPU's memory, as the host has none for them
-     * (replica/plan.h). */
+    /* Moments stay in the GPU's memory: that of the host was not counted with
+     * them (replica/plan.h). */
     bool moments_stay;
     /* Another process makes the inner steps; (n) its parameters, borrowed for
      * the replica's life. */

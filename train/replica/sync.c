@@ -486,6 +486,10 @@ int replica_recover(struct replica *r, bool device, char *errmsg)
     if (!r->mirrored) {
         return LOCO_EINVAL;
     }
+    if (r->have_backend && r->planned.host > 0 &&
+        r->backend.finish(&r->backend) == LOCO_ETIMEOUT) {
+        r->opt.moments_stay = true; /* those of the GPU that hangs are lost */
+    }
     replica_close_work(r);
     if (!device) {
         r->opt.device = NULL;

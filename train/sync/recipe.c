@@ -22,10 +22,10 @@ _Static_assert(RECIPE_PERIOD_LEAST == 8 && RECIPE_PERIOD_MOST == 128,
 #define DOUBLING_GAIN 9.0
 
 /* tests/bench/recipe.md; the run of 1,953 steps: `diloco` beside `localsgd`,
- * 0.35M parameters, one seed. */
+ * 0.35M parameters, three seeds (0.8, 0.8, 1.4). */
 static const struct recipe_measured measured[] = {
     {512, 4, 3.0},   {512, 16, 8.2},   {512, 64, 25.6},
-    {1953, 61, 0.8}, {4096, 32, -1.0},
+    {1953, 61, 1.0}, {4096, 32, -1.0},
 };
 
 #define N_MEASURED (sizeof measured / sizeof measured[0])

@@ -68,6 +68,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void *p);
 /* Not CUDA's: what the system's call does to a GPU that still writes there. */
 int emu_madvise(void *p, size_t bytes, int advice);
+long emu_sysconf(int name);
 cudaError_t cudaMemcpyAsync(void *to,
                             const void *from,
                             size_t bytes,

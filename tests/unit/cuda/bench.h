@@ -43,6 +43,7 @@ static inline void emu_as_new(void)
         emu->memory = (uint64_t)8 << 30;
         emu->fail_malloc = emu->fail_launch = emu->hang_after = 0;
         emu->fail_pin = emu->fail_register = emu->register_error = 0;
+        emu->host_pages = emu->pin_error = 0;
         emu->sticky = emu->hanging = emu->schedule = emu->early = 0;
         emu->fault_device = emu->no_peers = 0;
         memset(emu->memory_of, 0, sizeof emu->memory_of);

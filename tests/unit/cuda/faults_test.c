@@ -2,6 +2,7 @@
  * no memory at any moment, a broken context, no answer; and what a replica
  * makes of it. Needs the emulator: it injects all of these. */
 #include <dirent.h>
+#include <unistd.h>
 
 #include "tests/unit/cuda/bench.h"
 
@@ -10,6 +11,7 @@
 #include "train/replica/outer.h"
 #include "train/replica/plan.h"
 #include "train/replica/replica.h"
+#include "train/sync/preset.h"
 
 static char errmsg[ERRMSG_SIZE];
 static struct device_options device;
@@ -287,7 +289,7 @@ static void what_does_not_fit_is_made_again(void **state)
             emu->used + ((uint64_t)64 << 20) + have + PLUGIN_SPARE_BYTES - 1;
         assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
         assert_non_null(strstr(errmsg, " MB with activations recomputed and "
-                                       "moments in the host's memory, of "));
+                                       "moments in the host's memory; "));
         replica_close(&r);
         emu->memory = (uint64_t)8 << 30;
     }
@@ -325,16 +327,17 @@ static void moments_go_before_layers_where_a_step_is_long(void **state)
 
         emu->memory = used + ((uint64_t)64 << 20) + have + PLUGIN_SPARE_BYTES;
         emu->fail_pin = n;
+        emu->pin_error = n == 3 ? 0 : 801; /* no memory; not supported */
         assert_int_equal(replica_open(&r, &opt, errmsg), 0);
         assert_int_equal(r.recompute, LLAMA_RECOMPUTE_LAYERS);
-        assert_true(r.planned.host == 0 && r.opt.moments_stay);
+        assert_true(r.planned.host == 0 && !r.opt.moments_stay);
         replica_close(&r);
         assert_int_equal(emu->used, used);
         emu->memory = used + ((uint64_t)64 << 20) + plan.state_bytes +
                       plan.work_bytes + PLUGIN_SPARE_BYTES;
         emu->fail_pin = n; /* and no way is left */
         assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
-        assert_non_null(strstr(errmsg, " MB with activations recomputed, of "));
+        assert_non_null(strstr(errmsg, "and this machine's memory neither ("));
         replica_close(&r);
         assert_int_equal(emu->used, used);
         emu->memory = (uint64_t)8 << 30;
@@ -383,18 +386,116 @@ static void the_hosts_memory_is_used_like_the_gpus(void **state)
                            "more than half of this machine's memory"));
     gpu.give(&gpu, host);
     assert_int_equal(gpu.finish(&gpu), 0);
+    backend_close(&gpu);
+}
 
-    /* Nothing waits for ever, and the memory is not given to anybody else. */
-    host = gpu.take_host(&gpu, sizeof here);
+/* No more of it than half of the machine's memory, with what is registered and
+ * with what a GPU that hangs still holds; and nothing waits for one. */
+static void the_hosts_memory_is_half_of_it_at_most(void **state)
+{
+    struct plugin_options opt = {.bf16 = true, .timeout_ms = 20};
+    const struct plugin_table *table;
+    const size_t mb = (size_t)1 << 20;
+    float back[16], *host;
+    void *pages = aligned_alloc(2 * mb, 2 * mb);
+
+    (void)state;
+    assert_non_null(pages);
+    assert_int_equal(open_gpu_with(&gpu, &opt, errmsg), 0);
+    table = device_table(gpu.device);
+    emu->host_pages = (int64_t)(8 * mb) / sysconf(_SC_PAGESIZE);
+    host = gpu.take_host(&gpu, 3 * mb);
+    assert_non_null(host);
+    assert_null(gpu.take_host(&gpu, 2 * mb));
+    assert_int_equal(
+        table->host_register(device_gpu(gpu.device), pages, 2 * mb),
+        LOCO_ENOMEM);
+    gpu.give(&gpu, host);
+    assert_int_equal(
+        table->host_register(device_gpu(gpu.device), pages, 2 * mb), 0);
+    assert_null(gpu.take_host(&gpu, 3 * mb));
+    table->host_unregister(device_gpu(gpu.device), pages);
+    free(pages);
+    assert_int_equal(gpu.finish(&gpu), 0);
+
+    host = gpu.take_host(&gpu, 3 * mb);
     assert_non_null(host);
     emu->hanging = 1;
-    gpu.put(&gpu, host, here, sizeof here);
+    gpu.put(&gpu, host, back, sizeof back);
     assert_int_equal(gpu.finish(&gpu), LOCO_ETIMEOUT);
     gpu.get(&gpu, back, host, sizeof back);
     assert_true(back[1] == 0);
-    emu->hanging = 0;
     gpu.give(&gpu, host);
     backend_close(&gpu);
+    emu->hanging = 0;
+    assert_int_equal(open_gpu_with(&gpu, &opt, errmsg), 0);
+    assert_null(gpu.take_host(&gpu, 2 * mb));
+    backend_close(&gpu);
+    emu->host_pages = 0;
+}
+
+/* A step, one in which the GPU breaks or hangs, and one after it was opened
+ * again, when it had so much memory free (0: plenty). */
+static void break_and_go_on(struct replica *r, bool hang, uint64_t memory)
+{
+    float loss;
+
+    emu->memory = (uint64_t)8 << 30;
+    assert_int_equal(replica_step(r, &loss), 0);
+    emu->fail_launch = hang ? 0 : 5;
+    emu->hang_after = hang ? 3 : 0;
+    assert_int_equal(replica_step(r, &loss), hang ? LOCO_ETIMEOUT : LOCO_ECUDA);
+    emu->sticky = emu->hanging = 0;
+    if (memory > 0) { /* what broke keeps its own here */
+        emu->memory = emu->used + memory;
+    }
+    if (replica_recover(r, true, errmsg) != 0) {
+        fail_msg("%s", errmsg);
+    }
+    emu->memory = (uint64_t)8 << 30;
+    assert_int_equal(replica_step(r, &loss), 0);
+}
+
+/* Moments in the host's memory are as whole after a GPU that broke or hung as
+ * those of a GPU. Of one that hangs nothing comes back, so after it they are on
+ * the GPU. */
+static void moments_in_the_hosts_memory_are_recovered(void **state)
+{
+    static const char *const presets[] = {"localsgd", "ddp", "local-adam"};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof presets / sizeof presets[0]; i++) {
+        const bool hang = i % 2 == 1;
+        struct replica_options opt = options(1);
+        const struct preset *p;
+        struct replica_plan plan;
+        struct replica all, less;
+        uint64_t small;
+        float *want, *got;
+
+        assert_int_equal(preset_find(presets[i / 2], &p, NULL), 0);
+        opt.method = p->method;
+        opt.method.period = 4;
+        opt.model.layers = 3;
+        replica_plan(&opt, UINT64_MAX, &plan);
+        open_alone(&all, &opt);
+        break_and_go_on(&all, hang, 0);
+        small = ((uint64_t)64 << 20) + plan.stay_bytes - 1 + PLUGIN_SPARE_BYTES;
+        emu->memory = emu->used + small;
+        open_alone(&less, &opt);
+        assert_true(less.planned.host > 0 && all.planned.host == 0);
+        break_and_go_on(&less, hang, hang ? 0 : small);
+        assert_true((less.planned.host > 0) == !hang);
+        assert_true(less.opt.moments_stay == hang);
+        want = moved(&all);
+        got = moved(&less);
+        assert_memory_equal(got, want, 3 * all.n * sizeof *got);
+        free(got);
+        free(want);
+        replica_close(&less);
+        replica_close(&all);
+        (void)renew(NULL);
+    }
 }
 
 /* Half of the micro-batch first: it costs less. And the largest one that fits
@@ -628,6 +729,9 @@ int main(void)
         cmocka_unit_test_setup(moments_go_before_layers_where_a_step_is_long,
                                renew),
         cmocka_unit_test_setup(the_hosts_memory_is_used_like_the_gpus, renew),
+        cmocka_unit_test_setup(the_hosts_memory_is_half_of_it_at_most, renew),
+        cmocka_unit_test_setup(moments_in_the_hosts_memory_are_recovered,
+                               renew),
         cmocka_unit_test_setup(a_smaller_micro_batch_is_tried_first, renew),
         cmocka_unit_test_setup(the_cap_on_memory_holds, renew),
         cmocka_unit_test_setup(a_broken_gpu_ends_the_step_and_not_the_process,

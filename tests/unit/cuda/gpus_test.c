@@ -547,6 +547,22 @@ static void a_benchmark_shares_its_steps(void **state)
     assert_int_equal(bench_train(&opt, &all), 0);
     assert_int_equal(all.gpus, 3);
     assert_non_null(strstr(all.left_out, "GPU 7 is left out: there is no GPU"));
+    /* One sequence of them: three rest. */
+    d->others[2] = 3;
+    opt.batch = opt.micro_batch = 1;
+    assert_int_equal(bench_train(&opt, &all), 0);
+    assert_int_equal(all.gpus, 1);
+    /* One that is lost meanwhile: the steps of the others are timed anew. */
+    opt.batch = 6;
+    opt.micro_batch = 2;
+    emu->fault_device = 3;
+    emu->fail_launch = 50;
+    assert_int_equal(bench_train(&opt, &all), 0);
+    emu->fault_device = emu->sticky = 0;
+    assert_true(all.gpus == 3 && all.steps == 2);
+    assert_non_null(strstr(all.left_out, "GPU 2 is left out: "));
+    assert_int_equal(device_list(d, "0,7", errmsg), 0);
+    assert_int_equal(device_list(d, "0,,7", errmsg), LOCO_EINVAL);
     assert_int_equal(device_find(d, "0,7", &info, errmsg), LOCO_EINVAL);
     assert_non_null(strstr(errmsg, "gpus 0,7: this machine shows fewer GPUs"));
     assert_int_equal(device_find(d, "x", &info, errmsg), LOCO_EINVAL);

@@ -15,6 +15,9 @@ static struct device_options device = {
 static struct emu_control *emu;
 
 static uint64_t memory_bytes; /* of the machine; 0: no limit */
+static uint64_t moments_need; /* of the last one that takes() made */
+static uint32_t stages = 2, batch = 2;
+static uint64_t cap_bytes; /* of the GPU; 0: none */
 
 /* A run of two stages of one layer, and a GPU as new. */
 static struct rig *open_rig(bool cpu_fallback)
@@ -25,10 +28,11 @@ static struct rig *open_rig(bool cpu_fallback)
     emu->memory = (uint64_t)8 << 30;
     emu->fail_malloc = emu->fail_launch = emu->fail_pin = 0;
     emu->sticky = emu->hanging = 0;
-    device.gpu.memory_bytes = 0;
-    f->model.layers = f->stages = 2;
+    device.gpu.memory_bytes = cap_bytes;
+    f->model.layers = 2;
+    f->stages = stages;
     f->model.tied = false;
-    f->inner.batch = 2;
+    f->inner.batch = batch;
     f->eval.tokens = 2 * RIG_SEQ;
     add_text(g, "a.ltk", false);
     add_text(g, "v.ltk", true);
@@ -135,6 +139,77 @@ static void the_processor_takes_over_where_there_is_memory_for_it(void **state)
     }
 }
 
+/* What a machine logs when it takes the model, or its first stage, and whether
+ * it does; the GPU has so many bytes then, under its cap. */
+static bool takes(uint64_t gpu, char *said, size_t cap)
+{
+    FILE *f = tmpfile();
+    int errors = dup(STDERR_FILENO);
+    struct rig *g;
+    bool taken;
+
+    assert_true(f != NULL && errors >= 0);
+    assert_true(dup2(fileno(f), STDERR_FILENO) >= 0);
+    cap_bytes = gpu;
+    g = open_rig(false);
+    taken = stages == 1 || stage(g, 0) == 0;
+    if (taken) {
+        load_seed(g);
+    }
+    moments_need = machine_memory_need(g->m);
+    close_rig(g);
+    cap_bytes = 0;
+    assert_true(dup2(errors, STDERR_FILENO) >= 0);
+    (void)close(errors);
+    rewind(f);
+    said[fread(said, 1, cap - 1, f)] = '\0';
+    (void)fclose(f);
+    return taken;
+}
+
+/* The GPU has less when the stage, or the model, is taken than when the machine
+ * began: what it leaves to this process's memory is counted, or is not there.
+ * Of a step of so many tokens layers can be made again instead. */
+static void moments_are_here_only_where_they_are_counted(void **state)
+{
+    static const char here[] = "the optimizer's moments, ",
+                      layers[] = "recomputes whole layers";
+    const uint64_t products = (uint64_t)64 << 20;
+    uint64_t usual, gpu = products + 400000;
+    char said[4000];
+
+    (void)state;
+    batch = 32768 / RIG_SEQ;
+    assert_true(takes(0, said, sizeof said));
+    usual = moments_need;
+    assert_null(strstr(said, here));
+    do {
+        gpu -= 1000;
+        assert_true(gpu > products + 10000);
+        assert_true(takes(gpu, said, sizeof said));
+    } while (strstr(said, here) == NULL);
+    assert_true(moments_need > usual);
+    memory_bytes = moments_need;
+    assert_true(takes(gpu, said, sizeof said));
+    assert_non_null(strstr(said, here));
+    memory_bytes--;
+    assert_true(takes(gpu, said, sizeof said));
+    assert_null(strstr(said, here));
+    assert_non_null(strstr(said, layers));
+    assert_int_equal(moments_need, usual);
+    memory_bytes = 0;
+
+    stages = 1; /* its need was found at the start, with all of the GPU */
+    gpu += gpu - products; /* about what two stages take */
+    do {
+        gpu -= 1000;
+        assert_true(gpu > products + 10000);
+        assert_true(takes(gpu, said, sizeof said));
+        assert_null(strstr(said, here));
+    } while (strstr(said, layers) == NULL);
+    stages = batch = 2;
+}
+
 /* A launcher finds no memory: that of activations goes, and with it what was in
  * the slots. The machine says that the attempt may be made again, and so it
  * may. */
@@ -224,7 +299,7 @@ static void a_stage_that_lacks_memory_now_is_refused(void **state)
     assert_int_equal(g->terms.stage_fits, 3);
     device.gpu.memory_bytes = (64 << 20) + 1000; /* others took the rest */
     assert_int_equal(stage(g, 1), LOCO_ENOMEM);
-    device.gpu.memory_bytes = 0;
+    device.gpu.memory_bytes = cap_bytes;
     assert_int_equal(stage(g, 0), 0);
     assert_int_equal(g->terms.stage_fits, 1); /* nobody asks it again */
     load_seed(g);
@@ -255,6 +330,7 @@ int main(void)
         CASE(without_fallback_a_broken_gpu_is_no_device),
         CASE(a_gpu_that_comes_back_is_opened_for_the_next_attempt),
         CASE(the_processor_takes_over_where_there_is_memory_for_it),
+        CASE(moments_are_here_only_where_they_are_counted),
         CASE(a_stage_without_memory_makes_room_and_says_so),
         CASE(held_out_text_without_memory_costs_no_step),
         CASE(a_stage_that_lacks_memory_now_is_refused),

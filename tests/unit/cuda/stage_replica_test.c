@@ -512,7 +512,7 @@ static void what_is_planned_is_what_is_taken(void **state)
     assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
     assert_int_equal(emu->mallocs, mallocs + 1); /* that of the products */
     assert_non_null(strstr(errmsg, "2 micro-batches of 4 sequences of this"));
-    assert_non_null(strstr(errmsg, " MB with activations recomputed, of "));
+    assert_non_null(strstr(errmsg, " MB with activations recomputed; "));
     assert_non_null(strstr(errmsg, "--device cpu"));
     replica_close(&r);
     opt.moments_stay = false; /* then it has the room */

@@ -140,24 +140,23 @@ static void every_way_a_gpu_can_fail_has_its_fix(void **state)
     expect(f, DOCTOR_CHECK_driver, DOCTOR_PROBLEM, "H100", "use --device cpu");
     d->built = true;
     expect(f, DOCTOR_CHECK_driver, DOCTOR_OK, "CUDA 12.4", NULL);
-    d->need_bytes = 30000000000;
+    d->need.bytes = d->need.least_bytes = 30000000000;
     expect(f, DOCTOR_CHECK_driver, DOCTOR_OK, "takes at most 30.0 GB", NULL);
     d->cap_bytes = 20000000000;
-    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 30.0 GB",
-           "gpu_memory_bytes allows 20.0 GB");
-    d->least_bytes = 15000000000;
-    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 30.0 GB",
-           "gpu_memory_bytes allows the 15.0 GB that the run needs at least");
-    d->least_bytes = 25000000000;
-    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 30.0 GB",
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_PROBLEM, "takes at most 30.0 GB",
            "gpu_memory_bytes allows 20.0 GB: raise it");
-    d->need_bytes = 90000000000;
+    d->need.least_bytes = 15000000000;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 30.0 GB",
+           "gpu_memory_bytes allows 15.0 GB, which is what the run needs at "
+           "least");
+    d->need.least_bytes = 25000000000;
+    d->need.bytes = 90000000000;
     d->cap_bytes = 0;
     expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 90.0 GB",
-           "The GPU has the 25.0 GB that the run needs at least");
-    d->least_bytes = 85000000000;
-    expect(f, DOCTOR_CHECK_driver, DOCTOR_WARNING, "takes at most 90.0 GB",
-           "The GPU has 80.0 GB");
+           "The GPU has 25.0 GB, which is what the run needs at least");
+    d->need.least_bytes = 85000000000;
+    expect(f, DOCTOR_CHECK_driver, DOCTOR_PROBLEM, "takes at most 90.0 GB",
+           "The GPU has 80.0 GB, which does not suffice");
     d->n_devices = 0;
     expect(f, DOCTOR_CHECK_driver, DOCTOR_PROBLEM, "shows no GPU",
            "CUDA_VISIBLE_DEVICES");
@@ -305,10 +304,22 @@ static void memory_is_held_against_the_runs_need_and_the_cgroup(void **state)
     expect(f, DOCTOR_CHECK_memory, DOCTOR_WARNING, "the run needs 9.0 GB",
            "It suffices for 7.5 GB: the run recomputes activations, and steps "
            "are up to a third longer.");
-    f->driver.need_bytes = 1;
+    f->driver.need.bytes = 1;
     expect(f, DOCTOR_CHECK_memory, DOCTOR_WARNING, "the run needs 9.0 GB",
            "longer. A GPU that is lost may end this machine's part.");
-    f->driver.need_bytes = 0;
+    /* What a GPU of 6 GB leaves to this process's memory comes on top. */
+    f->driver.wanted = f->driver.built = true;
+    f->driver.n_devices = 1;
+    f->driver.bytes = 6000000000;
+    f->driver.need.stay_bytes = 5000000000;
+    f->driver.need.moments_bytes = 400000000;
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_WARNING, "the run needs 9.0 GB",
+           "It suffices for 7.5 GB");
+    f->driver.need.stay_bytes = 6000000000;
+    expect(f, DOCTOR_CHECK_memory, DOCTOR_WARNING, "the run needs 9.4 GB",
+           "It suffices for 7.9 GB");
+    f->driver.wanted = false;
+    f->driver.need.bytes = 0;
     f->memory.need_bytes = 4000000000;
     f->memory.limit_bytes = 1000000000;
     expect(f, DOCTOR_CHECK_memory, DOCTOR_PROBLEM, "limit of this cgroup",

@@ -11,6 +11,7 @@
 
 static char said[4000]; /* by the last machine */
 static uint64_t gpu_bytes = (uint64_t)1 << 40;
+static uint32_t batch = ROWS;
 
 static struct rig *make(uint32_t stages)
 {
@@ -22,7 +23,8 @@ static struct rig *make(uint32_t stages)
     f->model.seq = f->inner.seq = SEQ;
     f->model.tied = stages == 1;
     f->stages = stages;
-    f->inner.batch = f->inner.micro_batch = ROWS;
+    f->inner.batch = batch;
+    f->inner.micro_batch = ROWS;
     add_text(g, "a.ltk", false);
     return g;
 }
@@ -179,26 +181,55 @@ static void what_is_said_before_is_what_the_machine_counts(void **state)
     }
 }
 
-/* What a small GPU leaves to this process's memory is counted, and stays with
- * the GPU where that has no room for it. */
+/* What a small GPU leaves to this process's memory is counted, and said before;
+ * it stays with the GPU where that has no room for it, before the processor's
+ * place is given up. */
 static void moments_of_a_small_gpu_are_counted(void **state)
 {
     static const struct device_options device = {.gpu = {.bf16 = true}};
     const uint64_t usual = gpu_bytes;
-    struct rig *g = make(1);
-    uint64_t n = run_needs(&g->manifest, NULL).parameters;
-    uint64_t kept = need(1, 0, &device, false, true), more = kept;
+    const uint64_t n = 8; /* of a long step: layers are made again after it */
 
     (void)state;
-    free(g);
-    for (gpu_bytes = 64 << 20; more == kept;) {
-        gpu_bytes -= gpu_bytes / 16;
-        assert_true(gpu_bytes > 1 << 16);
-        more = need(1, 0, &device, false, true);
+    for (int fallback = 0; fallback < 2; fallback++) {
+        const struct run_host host = {.threads = 1,
+                                      .keep = 2,
+                                      .gpu = true,
+                                      .cpu_fallback = fallback == 1};
+        struct rig *g;
+        struct run_needs said_before;
+        uint64_t kept, more, less = 0;
+
+        batch = 32768 / SEQ;
+        g = make(1);
+        said_before = run_needs(&g->manifest, &host);
+        free(g);
+        kept = said_before.memory_bytes;
+        more = kept + said_before.gpu.moments_bytes;
+        assert_int_equal(more, kept + n * said_before.parameters);
+        gpu_bytes = said_before.gpu.stay_bytes - PLUGIN_PRODUCTS_BYTES;
+        assert_int_equal(need(1, 0, &device, fallback, true), kept);
+        gpu_bytes--;
+        assert_int_equal(need(1, 0, &device, fallback, true), more);
+        assert_int_equal(need(1, more, &device, fallback, true), more);
+        /* Each level of what the processor would keep, then moments there. */
+        for (int i = 0; i < (fallback ? 3 : 1); i++) {
+            less = need(1, (i == 0 ? more : less) - 1, &device, fallback, true);
+            assert_true(less < more);
+            assert_null(strstr(said, "ends this machine's part"));
+        }
+        assert_true(less <= kept);
+        /* A GPU that holds nothing more than it must: no room, no run. */
+        gpu_bytes = said_before.gpu.least_bytes - PLUGIN_PRODUCTS_BYTES;
+        assert_int_equal(need(1, 0, &device, fallback, true), more);
+        assert_int_equal(need(1, said_before.memory_least_bytes + 8 * n,
+                              &device, fallback, false),
+                         0);
+        expect("the run needs ");
+        gpu_bytes--; /* for the replica to refuse */
+        assert_int_equal(need(1, 0, &device, fallback, true), kept);
     }
-    assert_int_equal(more, kept + 8 * n);
-    assert_int_equal(need(1, more, &device, false, true), more);
-    assert_int_equal(need(1, more - 1, &device, false, true), kept);
+    batch = ROWS;
     gpu_bytes = usual;
 }
 
