@@ -153,6 +153,26 @@ static void say_gate(const struct manifest *m, const struct cli_list *set)
         lack == NULL ? "text packed with --val-bytes" : lack->nearest);
 }
 
+/* The default has none: it is new. */
+static void say_work(const struct method *method, const struct manifest *m)
+{
+    const struct defence_lack *lack =
+        defence_lack(DEFENCE_AUDIT_OF_WORK, method, m);
+
+    if (lack == NULL) {
+        (void)fprintf(stderr,
+                      "a member that makes its work up is not named; with "
+                      "--set sync.audit=work members make some of each other's "
+                      "work again and put it out (new; 5 %% of their time)\n");
+    } else {
+        (void)fprintf(stderr,
+                      "a member that makes its work up is not named, and this "
+                      "run cannot have audits of work: %s; the nearest run "
+                      "that can: %s\n",
+                      lack->reason, lack->nearest);
+    }
+}
+
 /* Without a robust mean say_mean() has warned already, or the author did not
  * want one. */
 static void say_audit(const struct manifest *m, const struct cli_list *set)
@@ -184,6 +204,7 @@ static void say_audit(const struct manifest *m, const struct cli_list *set)
                       "sums again, and keep the proof against one that lied "
                       "(sync.audit=%s; --set sync.audit=off turns it off)\n",
                       m->sync.audit);
+        say_work(&method, m);
         return;
     }
     lack = defence_lack(DEFENCE_AUDIT_OF_SUMS, &method, m);

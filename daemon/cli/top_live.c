@@ -354,9 +354,10 @@ static void draw_events(struct screen *s, const json_t *history)
     for (size_t i = n > EVENTS ? n - EVENTS : 0; i < n; i++) {
         const json_t *e = json_array_get(list, i);
         const char *kind = answer_text(e, "kind");
-        bool bad = strcmp(kind, "peer_lost") == 0 ||
-                   strcmp(kind, "round_failed") == 0 ||
-                   strcmp(kind, "fork") == 0;
+        bool bad =
+            strcmp(kind, "peer_lost") == 0 ||
+            strcmp(kind, "round_failed") == 0 || strcmp(kind, "fork") == 0 ||
+            strcmp(kind, "rolled_back") == 0 || strcmp(kind, "convicted") == 0;
 
         put(s, bad ? BAD : DIM, "* %s", answer_text(e, "text"));
     }

@@ -14,6 +14,8 @@ static const char *const kind_names[HISTORY_KIND_COUNT] = {
     [HISTORY_ROUND_FAILED] = "round_failed",
     [HISTORY_FORK] = "fork",
     [HISTORY_HEALED] = "healed",
+    [HISTORY_ROLLED_BACK] = "rolled_back",
+    [HISTORY_CONVICTED] = "convicted",
     [HISTORY_EVALUATED] = "evaluated",
     [HISTORY_SETTING] = "setting",
     [HISTORY_REFUSED] = "setting_refused",
@@ -169,6 +171,13 @@ static void look_at_state(struct history *h, const struct history_look *look)
             "held out: %.4f bits per byte after round %llu", s->bits_per_byte,
             (unsigned long long)s->round);
     }
+    if (s->rollbacks > h->rollbacks) {
+        say(h, look, HISTORY_ROLLED_BACK, NULL,
+            "the model became worse and was taken back to an earlier state "
+            "(%llu times so far)",
+            (unsigned long long)s->rollbacks);
+    }
+    h->rollbacks = s->rollbacks;
     h->state = s->state;
     h->fork = s->fork;
     h->bits_per_byte = s->bits_per_byte;
@@ -208,6 +217,12 @@ static void look_at_peers(struct history *h, const struct history_look *look)
         bool here = p->state < PEER_DEAD;
         bool was_here = was != NULL && was->state < PEER_DEAD;
 
+        if (p->convicted && (was == NULL || !was->convicted)) {
+            id_short(&p->id, who);
+            say(h, look, HISTORY_CONVICTED, &p->id,
+                "peer %s is convicted: it lied about sums or about its work",
+                who);
+        }
         if (p->self || here == was_here) {
             continue;
         }

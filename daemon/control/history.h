@@ -5,7 +5,8 @@
  *             is full every second one goes and the interval doubles, so that
  *             it always holds the whole life of the process, ever coarser
  *   events    the last things worth a sentence, each with a number that grows:
- *             changes of state, peers that came or went, rounds given up
+ *             changes of state, peers that came or went, rounds given up or
+ *             taken back, liars
  *   shares    what each peer gave to the committed rounds that this daemon saw:
  *             tokens and rounds, from the plans that their members signed. Of
  *             a full table the smallest share makes room
@@ -49,9 +50,11 @@ enum history_kind {
     HISTORY_ROUND_FAILED, /* an attempt was given up */
     HISTORY_FORK,
     HISTORY_HEALED,
-    HISTORY_EVALUATED, /* the shared model's bits per byte are new */
-    HISTORY_SETTING,   /* a limit of this machine changed */
-    HISTORY_REFUSED,   /* one that was asked for cannot be */
+    HISTORY_ROLLED_BACK, /* a commit that made the model worse */
+    HISTORY_CONVICTED,   /* a peer that lied, as this one knows */
+    HISTORY_EVALUATED,   /* the shared model's bits per byte are new */
+    HISTORY_SETTING,     /* a limit of this machine changed */
+    HISTORY_REFUSED,     /* one that was asked for cannot be */
     HISTORY_KIND_COUNT
 };
 
@@ -91,6 +94,7 @@ struct history {
     enum node_state state;
     char reason[CORE_TEXT_MAX];
     double bits_per_byte;
+    uint64_t rollbacks;
     uint32_t n_peers;
     struct node_peer peer[NODE_SWARM_MAX];
 };
@@ -143,7 +147,8 @@ const struct history_share *history_share_of(const struct history *h,
                                              const struct peer_id *id);
 
 /* "state", "peer_in", "peer_out", "peer_lost", "round_failed", "fork",
- * "healed", "evaluated", "setting", "setting_refused" */
+ * "healed", "rolled_back", "convicted", "evaluated", "setting",
+ * "setting_refused" */
 const char *history_kind_name(enum history_kind kind);
 
 #endif

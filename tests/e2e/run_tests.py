@@ -96,6 +96,8 @@ def robust_by_default():
       "counts; where a run cannot have one, a sentence names one that can")
 def audit_by_default():
     turned_off, warned = "--set sync.audit=off", "nobody makes the sums"
+    work = "with --set sync.audit=work members make some of each other's work"
+    no_work = ("the nearest run that can: --set sync.error_feedback=false")
     with Swarm(peers=1) as s:
         path = s.path("audit.yaml")
 
@@ -132,6 +134,11 @@ def audit_by_default():
                   ("invited=true" not in sets), f"{sync} {sets}: {got}")
             for w in (turned_off, warned):
                 check((w in said) == (w == word), f"{sync} {sets}: {said}")
+            # Whoever is not asked for audits of work is told of them.
+            feedback = sync == "muon-avg"
+            check((work in said) == (word == turned_off and not feedback),
+                  f"{sync} {sets}: {said}")
+            check((no_work in said) == feedback, f"{sync} {sets}: {said}")
             check(word != warned or "with an audit of sums: --sync opendiloco"
                   in said, f"{sync} {sets}: {said}")
         for sync, sets, nearest in (

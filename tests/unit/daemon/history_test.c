@@ -142,6 +142,31 @@ static void peers_that_come_leave_and_die_are_events(void **state)
     assert_non_null(strstr(newest_text(f), "said goodbye"));
 }
 
+/* Each once, as often as somebody looks. */
+static void what_is_taken_back_and_who_lied_are_events(void **state)
+{
+    struct fixture *f = *state;
+
+    f->look.n_peers = 3;
+    (void)history_update(&f->h, &f->look);
+    f->s.rollbacks = 2;
+    f->peer[1].convicted = true;
+    assert_true(history_update(&f->h, &f->look));
+    assert_string_equal(
+        history_kind_name(history_event_at(&f->h, f->h.event_number - 1)->kind),
+        "rolled_back");
+    assert_non_null(strstr(history_event_at(&f->h, f->h.event_number - 1)->text,
+                           "taken back to an earlier state (2 times so far)"));
+    assert_string_equal(
+        history_kind_name(history_event_at(&f->h, f->h.event_number)->kind),
+        "convicted");
+    assert_non_null(strstr(newest_text(f), " is convicted: it lied"));
+    assert_false(history_update(&f->h, &f->look));
+    f->peer[1].state = PEER_DEAD;
+    assert_true(history_update(&f->h, &f->look));
+    assert_non_null(strstr(newest_text(f), "is lost"));
+}
+
 static void only_the_newest_events_are_kept(void **state)
 {
     struct fixture *f = *state;
@@ -262,6 +287,7 @@ int main(void)
         TEST(between_two_intervals_nothing_is_sampled),
         TEST(a_change_of_state_is_an_event_with_its_reason),
         TEST(peers_that_come_leave_and_die_are_events),
+        TEST(what_is_taken_back_and_who_lied_are_events),
         TEST(only_the_newest_events_are_kept),
         TEST(what_a_person_changed_is_an_event_once),
         TEST(shares_are_those_of_committed_plans_each_once),
