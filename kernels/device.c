@@ -286,6 +286,11 @@ const char *device_message(const struct device *d)
     return d == NULL ? "" : d->table->message(d->gpu);
 }
 
+const char *device_said(struct device *d)
+{
+    return d == NULL ? NULL : d->table->said(d->gpu);
+}
+
 const struct plugin_table *device_table(const struct device *d)
 {
     return d->table;

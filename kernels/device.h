@@ -65,6 +65,9 @@ uint64_t backend_device_launch_bytes(const struct device_launches *l);
 /* What was opened; free_bytes is of that moment. */
 const struct plugin_info *device_info(const struct device *d);
 
+/* What a person should know (plugin.h, said); NULL: no more, or no device. */
+const char *device_said(struct device *d);
+
 /* What went wrong last, as a sentence; "" where nothing did, and for NULL. */
 const char *device_message(const struct device *d);
 

@@ -155,6 +155,10 @@ struct plugin_table {
                 char *errmsg);
     void (*close)(struct gpu *gpu);
     const char *(*message)(const struct gpu *gpu);
+    /* What a person should know though nothing failed, in order and each once:
+     * a shape of a product that the library has nothing for. Valid until the
+     * next call; NULL: no more. */
+    const char *(*said)(struct gpu *gpu);
 
     int (*take)(struct gpu *gpu, void **p, size_t bytes);
     /* Memory of the host that kernels, put(), get() and clear() take as they

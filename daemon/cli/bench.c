@@ -45,6 +45,9 @@ static void print_text(const struct arguments *a,
     if (r->left_out[0] != '\0') {
         (void)printf("%s\n", r->left_out);
     }
+    if (r->slow[0] != '\0') {
+        (void)printf("%s\n", r->slow);
+    }
     if (r->peak_flops_per_s > 0) {
         (void)printf("that product: %.1f GFLOP/s; multiply-adds in registers "
                      "alone: %.1f, of which the steps reach %.0f %%\n",
@@ -68,7 +71,7 @@ static int print_json(const struct arguments *a,
             o,
             json_pack(
                 "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:I, s:I, s:I, "
-                "s:i, s:b, s:s*, s:s*, s:s, s:s}",
+                "s:i, s:b, s:s*, s:s*, s:s*, s:s, s:s}",
                 "mfu", r->mfu, "cpu_mfu", r->cpu_mfu, "product_flops_per_s",
                 r->product_flops_per_s, "peak_flops_per_s", r->peak_flops_per_s,
                 "tokens_per_s", r->tokens_per_s, "ms_per_step", r->ms_per_step,
@@ -76,7 +79,8 @@ static int print_json(const struct arguments *a,
                 r->flops_per_s, "steps", r->steps, "max_rss_bytes",
                 (json_int_t)r->max_rss_bytes, "threads", (json_int_t)a->threads,
                 "micro_batch", (json_int_t)r->micro_batch, "gpus", r->gpus,
-                "host_moments", a->host_moments, "left_out",
+                "host_moments", a->host_moments, "slow_product",
+                r->slow[0] != '\0' ? r->slow : NULL, "left_out",
                 r->left_out[0] != '\0' ? r->left_out : NULL, "gpu",
                 r->device[0] != '\0' ? r->device : NULL, "isa", r->isa, "dtype",
                 r->bf16 ? "bf16" : "fp32"));

@@ -195,7 +195,7 @@ static void step(struct trainer *t)
     }
     replica_read(&t->replica, leased, at);
     rc = replica_step(&t->replica, &t->loss);
-    trainer_log_left_out(t);
+    trainer_log_said(t);
     if (trainer_lost_gpu(t, rc) && trainer_recover(t, rc)) {
         return; /* the step is made again */
     }

@@ -35,12 +35,16 @@ static void log_memory(const struct trainer *t)
     }
 }
 
-/* Others beside the first one that failed, or could not be opened. */
-void trainer_log_left_out(struct trainer *t)
+/* Others beside the first one that failed, or could not be opened; what the
+ * first one has to say. */
+void trainer_log_said(struct trainer *t)
 {
     const char *said;
 
     while ((said = replica_gpus_said(&t->replica)) != NULL) {
+        log_warn("train", "%s", said);
+    }
+    while ((said = device_said(t->replica.backend.device)) != NULL) {
         log_warn("train", "%s", said);
     }
 }
@@ -57,7 +61,7 @@ static void log_several(struct trainer *t)
         log_warn("train", "a stage lives on the first GPU; the others rest");
         return;
     }
-    trainer_log_left_out(t);
+    trainer_log_said(t);
     log_info("train", "%d GPUs make each gradient of %u sequences",
              replica_gpus_count(&t->replica), opt->batch);
 }

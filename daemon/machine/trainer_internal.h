@@ -108,8 +108,10 @@ bool trainer_recover(struct trainer *t, int rc);
 int trainer_find_device(struct trainer *t);
 
 /* How many GPUs were opened, and what the memory of the first did not suffice
- * for. Those that were left out since the last call. */
+ * for. Those that were left out since the last call, and products that are
+ * slow.
+ */
 void trainer_log_gpus(struct trainer *t);
-void trainer_log_left_out(struct trainer *t);
+void trainer_log_said(struct trainer *t);
 
 #endif

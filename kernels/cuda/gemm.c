@@ -76,6 +76,7 @@ struct gemm {
     void *workspace;
     struct plan plans[PLANS_MAX];
     int n_plans, oldest; /* when there are PLANS_MAX */
+    bool said_none;
 };
 
 /* ---- opening ------------------------------------------------------------ */
@@ -454,6 +455,21 @@ static int fastest(struct gpu *g,
     return choice;
 }
 
+/* Once for a shape: a step that is a hundred times slower has a reason then. */
+static void say_slow(struct gpu *g, const struct matmul *op)
+{
+    char *said = gpu_say(g);
+
+    if (said != NULL) {
+        (void)snprintf(said, PLUGIN_ERRMSG,
+                       "cuBLASLt has no product of %lld x %lld by %lld x %lld "
+                       "in %s on this GPU: loco's own takes its place, some "
+                       "100 times slower",
+                       (long long)op->m, (long long)op->k, (long long)op->k,
+                       (long long)op->n, g->opt.bf16 ? "bf16" : "fp32");
+    }
+}
+
 static void
 choose(struct gpu *g, struct plan *p, const struct matmul *op, const void *b)
 {
@@ -462,6 +478,9 @@ choose(struct gpu *g, struct plan *p, const struct matmul *op, const void *b)
     int choice = 0;
 
     p->none = n == 0;
+    if (p->none) {
+        say_slow(g, op);
+    }
     if (n > 1 && g->opt.tuning_path != NULL) {
         choice = read_choice(g, &p->shape);
         if ((choice < 0 || choice >= n) && op->beta == 0) {
@@ -532,6 +551,10 @@ int cuda_matmul(struct gpu *g, const struct matmul *op)
         }
     }
     p = plan_for(g, op, b);
+    if (p == NULL && !g->gemm->said_none) {
+        g->gemm->said_none = true; /* no plan is kept that could remember it */
+        say_slow(g, op);
+    }
     if (p == NULL || p->none) {
         return g->broken != 0 ? g->broken : cuda_matmul_plain(g, op);
     }
@@ -539,6 +562,7 @@ int cuda_matmul(struct gpu *g, const struct matmul *op)
     if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
         status == CUBLAS_STATUS_INVALID_VALUE) {
         p->none = true; /* it promised too much: never again */
+        say_slow(g, op);
         return cuda_matmul_plain(g, op);
     }
     if (status != CUBLAS_STATUS_SUCCESS) {

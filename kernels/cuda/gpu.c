@@ -818,6 +818,19 @@ static const char *gpu_message(const struct gpu *g)
     return g->message;
 }
 
+char *gpu_say(struct gpu *g)
+{
+    if (g->n_read == g->n_said) {
+        g->n_read = g->n_said = 0;
+    }
+    return g->n_said < SAID_MAX ? g->said[g->n_said++] : NULL;
+}
+
+static const char *gpu_said(struct gpu *g)
+{
+    return g->n_read < g->n_said ? g->said[g->n_read++] : NULL;
+}
+
 /* ---- the table ---------------------------------------------------------- */
 
 /* A launch on a GPU that hangs may block when its queue is full. */
@@ -839,6 +852,7 @@ static const struct plugin_table table = {
     .open = gpu_open,
     .close = gpu_close,
     .message = gpu_message,
+    .said = gpu_said,
     .take = gpu_take,
     .take_host = gpu_take_host,
     .give = gpu_give,

@@ -36,6 +36,9 @@ enum gpu_slot {
 
 #define ARRIVING_MAX 4
 
+/* Sentences that wait to be read; more are not kept. */
+#define SAID_MAX 8
+
 struct gemm;
 struct registration;
 
@@ -76,11 +79,17 @@ struct gpu {
     int sm;     /* 90: compute capability 9.0 */
     int broken; /* 0, or what every call returns from now on */
     char message[PLUGIN_ERRMSG];
+    char said[SAID_MAX][PLUGIN_ERRMSG]; /* plugin.h */
+    int n_said, n_read;
 };
 
 /* 0, or the code of a CUDA error with its sentence. */
 int gpu_check(struct gpu *g, cudaError_t e, const char *what);
 int gpu_launched(struct gpu *g, const char *what);
+
+/* Room for one more sentence; NULL: none. */
+char *gpu_say(struct gpu *g);
+
 /* A sentence and its code; LOCO_ECUDA and LOCO_ETIMEOUT break the GPU. */
 int gpu_fail(struct gpu *g, int code, const char *what, const char *why);
 

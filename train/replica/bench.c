@@ -137,6 +137,12 @@ static bool hear(struct bench *s, struct bench_train_result *out)
     const char *said;
     bool any = false;
 
+    while ((said = device_said(s->be.device)) != NULL) {
+        if (out->slow[0] == '\0') {
+            (void)snprintf(out->slow, sizeof out->slow, "%.*s",
+                           (int)sizeof out->slow - 1, said);
+        }
+    }
     while ((said = replica_gpus_said(&s->replica)) != NULL) {
         any = true;
         if (out->left_out[0] == '\0') {

@@ -51,12 +51,14 @@ struct bench_train_result {
     double peak_flops_per_s; /* backend_peak_flops() */
     double mfu, cpu_mfu;     /* of several GPUs: of as many such products */
     int64_t max_rss_bytes;
-    double loss;                  /* mean of the last step, nats per token */
-    const char *isa;              /* static text */
-    bool bf16;                    /* what dtype came to */
-    uint32_t micro_batch;         /* in use; of several GPUs on the first */
-    int gpus;                     /* that made each gradient; 0: none */
-    char device[128];             /* the GPU's name; "" */
+    double loss;              /* mean of the last step, nats per token */
+    const char *isa;          /* static text */
+    bool bf16;                /* what dtype came to */
+    uint32_t micro_batch;     /* in use; of several GPUs on the first */
+    int gpus;                 /* that made each gradient; 0: none */
+    char device[128];         /* the GPU's name; "" */
+    char slow[PLUGIN_ERRMSG]; /* the first product that the GPU's library lacks;
+                               * "" */
     char errmsg[PLUGIN_ERRMSG];   /* of a GPU that failed; "" */
     char left_out[PLUGIN_ERRMSG]; /* what was said of the first of several GPUs
                                    * that is left out; "" */

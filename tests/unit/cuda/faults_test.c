@@ -389,6 +389,42 @@ static void the_hosts_memory_is_used_like_the_gpus(void **state)
     backend_close(&gpu);
 }
 
+/* Each shape that cuBLASLt has nothing for is said, once. */
+static void a_slow_product_is_said_once(void **state)
+{
+    struct replica_options opt = options(1);
+    struct device *d;
+    struct replica r;
+    const char *said;
+    float loss;
+    int n = 0;
+
+    (void)state;
+    emu->no_algorithm = 1;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_init(&r);
+    d = r.backend.device;
+    assert_int_equal(replica_step(&r, &loss), 0);
+    while ((said = device_said(d)) != NULL) {
+        assert_non_null(strstr(said, "cuBLASLt has no product of "));
+        assert_non_null(strstr(said, " in bf16 on this GPU"));
+        n++;
+    }
+    assert_int_equal(n, 8); /* of more shapes, as many as are kept */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(replica_step(&r, &loss), 0);
+        assert_null(device_said(d));
+    }
+    replica_close(&r);
+    emu->no_algorithm = 0;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    replica_init(&r);
+    assert_int_equal(replica_step(&r, &loss), 0);
+    assert_null(device_said(r.backend.device));
+    replica_close(&r);
+    assert_null(device_said(NULL));
+}
+
 /* No more of it than half of the machine's memory, with what is registered and
  * with what a GPU that hangs still holds; and nothing waits for one. */
 static void the_hosts_memory_is_half_of_it_at_most(void **state)
@@ -729,6 +765,7 @@ int main(void)
         cmocka_unit_test_setup(moments_go_before_layers_where_a_step_is_long,
                                renew),
         cmocka_unit_test_setup(the_hosts_memory_is_used_like_the_gpus, renew),
+        cmocka_unit_test_setup(a_slow_product_is_said_once, renew),
         cmocka_unit_test_setup(the_hosts_memory_is_half_of_it_at_most, renew),
         cmocka_unit_test_setup(moments_in_the_hosts_memory_are_recovered,
                                renew),
