@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <yaml.h>
 
 #include "daemon/settings/courtesy.h"
@@ -472,6 +473,19 @@ static int config_check(struct config *config, char errmsg[CONFIG_ERRMSG_MAX])
     return 0;
 }
 
+/* Beside a GPU threads copy and hash what a round brings, and train in its
+ * place when it is lost. A list of processors is one of so many threads. */
+static void fill_threads(struct config *config)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (strcmp(config->device, "cuda") == 0 &&
+        config->source[CONFIG_threads] == CONFIG_DEFAULT &&
+        strcmp(config->affinity, "off") == 0 && n > 1) {
+        config->threads = n < 256 ? (uint64_t)n : 256;
+    }
+}
+
 int config_parse(int argc,
                  char **argv,
                  struct config *config,
@@ -497,6 +511,7 @@ int config_parse(int argc,
     rv = rv == 0 ? environment_load(config, errmsg) : rv;
     rv = rv == 0 ? config_check(config, errmsg) : rv;
     if (rv == 0) {
+        fill_threads(config);
         config->exit_code = LOCO_EXIT_OK;
     }
     return rv;

@@ -21,8 +21,7 @@
  * Shared memory: at most 87 KB (D 128). Without __launch_bounds__ heads of 80
  * and 128 spill registers on sm_86, 89 and 90.
  *
- * Not done, to be measured on a Hopper GPU first: wgmma and bulk copies
- * (sm_90a only).
+ * sm_90 has its own by wgmma (attention_hopper.cu) where that serves the shape.
  */
 #include "kernels/cuda/attention.cuh"
 

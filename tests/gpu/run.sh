@@ -261,7 +261,7 @@ train() {
         --tuning "$tuning" --steps 20 --json "$@" \
         >"$logs/train-$name.json" 2>"$logs/train-$name.log"; then
         line "loco   $name: $(tr ',' '\n' <"$logs/train-$name.json" |
-            grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch|"gpus' |
+            grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch|_bytes|"gpus' |
             tr -d '"{}' | tr '\n' ' ')"
     else
         line "FAILED  loco $name: $(head -n 1 "$logs/train-$name.log")"
@@ -357,6 +357,7 @@ else
     stages
     if [ $quick = no ]; then
         torch
+        profile
     fi
     train 1.1B-host llama-1b 16 2048 --host-moments
     if [ "$gpus" -gt 1 ]; then
@@ -365,7 +366,6 @@ else
         train "1.1B on $gpus GPUs" llama-1b $((16 * gpus)) 2048 \
             --micro-batch 16 --gpus all
     fi
-    [ $quick = yes ] || profile
 fi
 
 echo

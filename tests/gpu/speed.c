@@ -4,8 +4,8 @@
  *
  * Prints one line a kernel at the shapes of the 150M model (B 64, T 1024) and
  * of the 1.1B one (B 16, T 2048): milliseconds, the best of some runs after a
- * warm-up, and bytes or operations a second by the counts of trainer.md's
- * tables: bytes that must move once, causal attention counted once. Then the
+ * warm-up, and bytes or operations a second by these counts:
+ * bytes that must move once, causal attention counted once. Then the
  * outer step of 1.1B parameters (speed_outer.c). DIVISOR makes everything
  * smaller by about that, to try the program under the emulator. once: each
  * kernel runs twice and no outer step is made, for a profiler.

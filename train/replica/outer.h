@@ -24,8 +24,8 @@
  *
  * Served: methods of all members whose only stream is the parameters, with the
  * anchor and its momentum alone (localsgd, diloco, opendiloco, streaming,
- * favg-*). The others go through the engine, which costs theta out and in over
- * PCIe once a round (1.1B: 4.4 GB each way):
+ * muloco, favg-*, muon-avg). The others go through the engine, which costs
+ * theta out and in over PCIe once a round (1.1B: 4.4 GB each way):
  *
  *   ddp                 it averages gradients at each step; the step after that
  *                       is the optimizer's, on the GPU

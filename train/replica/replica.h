@@ -40,7 +40,8 @@
  * two vectors of the longest round (replica_bytes), and the workspace of
  * llama.h. On a processor the state is a *room* that others may hold
  * (replica/state.h), and a commit makes the next one in another. With a GPU
- * theta, u, v, grad and the workspace lie there, and copies of theta and what
+ * theta, grad, the workspace and, where it holds them, u and v lie there, and
+ * copies of theta and what
  * else the method reads in this process (replica/device.h); the anchors and the
  * state are here, so that a GPU that fails takes nothing with it but the steps
  * since the last commit (replica_recover); with room for copies of phi and m
@@ -49,7 +50,8 @@
  * not hold a micro-batch, half of it is tried, down to one sequence; the batch
  * stays what it is. A stage's micro-batch is that of all its hosts. Where one
  * sequence, or a stage's micro-batch, does not fit, the backward pass makes
- * activations again (replica/plan.h); one that does not fit even so is refused.
+ * activations again, or u and v lie in the host's memory (replica/plan.h); one
+ * that does not fit even so is refused.
  *
  * A replica of one stage of a pipeline is the same for a slice of the model
  * (`part`, llama_part.h): theta, phi, moments, contributions and states are of

@@ -78,6 +78,21 @@ static void defaults_hold_without_any_setting(void **state)
     assert_int_equal(config.source[CONFIG_listen], CONFIG_DEFAULT);
 }
 
+/* Threads copy and hash beside a GPU, and train when it is lost. */
+static void beside_a_gpu_each_processor_has_a_thread(void **state)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+    (void)state;
+    assert_true(n >= 1);
+    assert_int_equal(parse("--device", "cuda", NULL), 0);
+    assert_int_equal(config.threads, n < 256 ? n : 256);
+    assert_int_equal(parse("--device", "cuda", "--threads", "1", NULL), 0);
+    assert_int_equal(config.threads, 1);
+    assert_int_equal(parse("--device", "cuda", "--affinity", "0", NULL), 0);
+    assert_int_equal(config.threads, 1); /* a list of one */
+}
+
 static void flags_take_both_forms_and_dashes(void **state)
 {
     (void)state;
@@ -275,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup(name, clean_environment)
         TEST(defaults_hold_without_any_setting),
+        TEST(beside_a_gpu_each_processor_has_a_thread),
         TEST(flags_take_both_forms_and_dashes),
         TEST(every_setting_may_come_from_the_environment),
         TEST(flags_override_environment_overrides_file),
