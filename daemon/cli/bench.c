@@ -164,8 +164,10 @@ static int read_device(struct device_options *device,
     };
     bench->device = device;
     if (a->gpus != NULL) {
-        rv = a->dry_run ? device_list(&unused, a->gpus, errmsg)
-                        : device_find(device, a->gpus, &info, errmsg);
+        rv = a->dry_run
+                 ? device_list(strcmp(a->gpus, "all") == 0 ? &unused : device,
+                               a->gpus, errmsg)
+                 : device_find(device, a->gpus, &info, errmsg);
     }
     return rv == 0 ? LOCO_EXIT_OK
                    : cli_fail(cli_trouble_of(rv, TROUBLE_USAGE),

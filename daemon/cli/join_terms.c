@@ -160,7 +160,6 @@ static void tell_lie(const struct fact_host *h)
  * the hosts of the URI. False: a probe lives on and reads *t. */
 static bool look_around(struct terms *t)
 {
-    uint64_t moments;
     bool all;
 
     if (!t->known) {
@@ -189,9 +188,7 @@ static bool look_around(struct terms *t)
     t->facts.disk.need_bytes = t->needs.disk_bytes;
     t->facts.driver.need = t->needs.gpu;
     doctor_judge(&t->facts, t->line_of);
-    moments = doctor_gpu_leaves(&t->facts);
-    t->needs.memory_bytes += moments;
-    t->needs.memory_least_bytes += moments;
+    t->needs.memory_bytes += doctor_gpu_leaves(&t->facts);
     for (uint32_t i = 0; i < t->facts.n_hosts; i++) {
         if (t->facts.host[i].state == FACT_FOUND) {
             free(t->facts.host[i].contact.manifest);

@@ -227,37 +227,35 @@ uint64_t doctor_gpu_leaves(const struct doctor_facts *facts)
                : 0;
 }
 
-/* What the run takes at most is more than it needs. */
+/* A warning: what was measured is the first GPU that CUDA shows, and what the
+ * run takes at most is more than it needs. */
 static void judge_gpu_memory(const struct fact_driver *d, struct doctor_line *l)
 {
-    uint64_t have = usable(d);
-    bool capped = have == d->cap_bytes;
+    const uint64_t have = usable(d);
+    const bool capped = d->cap_bytes != 0 && have == d->cap_bytes;
     char bytes[DOCTOR_BYTES_MAX];
 
     if (!d->wanted || !d->built || d->n_devices == 0 || d->need.bytes <= have) {
         return;
     }
+    l->level = DOCTOR_WARNING;
     if (d->need.least_bytes <= have) {
-        l->level = DOCTOR_WARNING;
         doctor_fix(l,
-                   "%s %s, which is what the run needs at least. It may take "
-                   "smaller micro-batches, recompute activations and keep the "
+                   "It needs at least %s, which %s. It may take smaller "
+                   "micro-batches, recompute activations and keep the "
                    "optimizer's moments in this machine's memory; then steps "
                    "take longer.",
-                   capped ? "The setting gpu_memory_bytes allows"
-                          : "The GPU has",
-                   doctor_bytes(d->need.least_bytes, bytes));
-        return;
-    }
-    l->level = DOCTOR_PROBLEM;
-    if (capped) {
+                   doctor_bytes(d->need.least_bytes, bytes),
+                   capped ? "the setting gpu_memory_bytes allows"
+                          : "the GPU has");
+    } else if (capped) {
         doctor_fix(l, "The setting gpu_memory_bytes allows %s: raise it.",
                    doctor_bytes(have, bytes));
     } else {
         doctor_fix(l,
-                   "The GPU has %s, which does not suffice: use another one, "
-                   "or --device cpu.",
-                   doctor_bytes(d->bytes, bytes));
+                   "A run may use %s of the GPU's memory, which may not "
+                   "suffice: use another one, or --device cpu.",
+                   doctor_bytes(have, bytes));
     }
 }
 
@@ -305,7 +303,7 @@ static void judge_memory(const struct doctor_facts *f, struct doctor_line *l)
     bool limited = m->limit_bytes != 0 && m->limit_bytes < m->available_bytes;
     uint64_t have = limited ? m->limit_bytes : m->available_bytes;
     uint64_t moments = doctor_gpu_leaves(f);
-    uint64_t least = m->least_bytes == 0 ? 0 : m->least_bytes + moments;
+    uint64_t least = m->least_bytes; /* a GPU may keep moments itself */
     uint64_t need =
         m->need_bytes != 0 ? m->need_bytes + moments : MEMORY_LEAST_BYTES;
     bool running = f->daemon.state == FACT_FOUND;

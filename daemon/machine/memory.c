@@ -76,7 +76,7 @@ need_of(const struct machine *m, const struct replica_options *r, bool fallback)
 }
 
 /* The first level of activations kept that fits. `moments`: bytes of the GPU's
- * that are here; 0: they stay there. */
+ * that are here. */
 static struct room find_level(const struct machine *m,
                               const struct replica_options *options,
                               uint64_t have,
@@ -84,7 +84,7 @@ static struct room find_level(const struct machine *m,
                               bool fallback)
 {
     struct replica_options r = *options;
-    struct room room = {.moments_stay = moments == 0, .cpu_fallback = fallback};
+    struct room room = {.cpu_fallback = fallback};
 
     for (int level = LLAMA_RECOMPUTE_NOTHING; level <= LLAMA_RECOMPUTE_LAYERS;
          level++) {
@@ -99,7 +99,8 @@ static struct room find_level(const struct machine *m,
 }
 
 /* In so many bytes, with a GPU of so many; as little as can be where that is
- * too much. Moments are here only where they are counted. What is given up
+ * too much. Moments are here only where they are counted (a GPU that is too
+ * small even so is left to the replica, which has the words). What is given up
  * first: moments here, as far as the GPU holds the run so, then the processor's
  * place. */
 static struct room find_room(const struct machine *m,
@@ -125,6 +126,7 @@ static struct room find_room(const struct machine *m,
             continue;
         }
         room = find_level(m, &r, have, stay ? 0 : here, i < 2);
+        room.moments_stay = stay || (here == 0 && fits);
         room.kept = kept = kept == 0 ? room.kept : kept;
         if (room.need <= have) {
             break;

@@ -276,6 +276,7 @@ static void run_pipe(struct trainer *t, const struct job *job)
     if (c->op == PIPE_STEP && ev.rc == 0) {
         pipe_stepped(t, ev.piped.tokens, loss);
     }
+    trainer_log_said(t);
     if (c->op == PIPE_EVAL_SCORE) {
         ev.piped.bits_per_byte = trainer_stage_bits(&t->stage);
     }

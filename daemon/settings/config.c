@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -477,7 +478,8 @@ static int config_check(struct config *config, char errmsg[CONFIG_ERRMSG_MAX])
  * place when it is lost. A list of processors is one of so many threads. */
 static void fill_threads(struct config *config)
 {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 
     if (strcmp(config->device, "cuda") == 0 &&
         config->source[CONFIG_threads] == CONFIG_DEFAULT &&

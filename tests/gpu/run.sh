@@ -261,7 +261,7 @@ train() {
         --tuning "$tuning" --steps 20 --json "$@" \
         >"$logs/train-$name.json" 2>"$logs/train-$name.log"; then
         line "loco   $name: $(tr ',' '\n' <"$logs/train-$name.json" |
-            grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch|_bytes|"gpus' |
+            grep -E 'tokens_per_s|ms_per_step|flops_per_s|mfu|micro_batch|_bytes|slow_product|"gpus' |
             tr -d '"{}' | tr '\n' ' ')"
     else
         line "FAILED  loco $name: $(head -n 1 "$logs/train-$name.log")"

@@ -462,6 +462,7 @@ int bench_train(const struct bench_train_options *options,
         }
         result->max_rss_bytes = max_rss();
         rv = rv == 0 ? bench_product(&s, result) : rv;
+        (void)hear(&s, result);
         if (rv != 0 && s.be.device != NULL && result->errmsg[0] == '\0') {
             (void)snprintf(result->errmsg, sizeof result->errmsg, "%s",
                            device_message(s.be.device));

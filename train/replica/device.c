@@ -277,7 +277,7 @@ static int open_optimizer_again(struct replica *r, char *errmsg)
     if (r->micro_batch == 0) {
         return errmsg_fail(errmsg, LOCO_ENOMEM,
                            "the GPU has no room for the optimizer's moments, "
-                           "and this machine's memory neither (%.100s)",
+                           "and neither has this machine's memory (%.100s)",
                            why);
     }
     rv = open_optimizer(r);
@@ -308,8 +308,11 @@ static int open_memory(struct replica *r, char *errmsg)
     rv = open_optimizer(r);
     if (rv == LOCO_ENOMEM && lacks_moments(r)) {
         rv = open_optimizer_again(r, errmsg);
-    } else if (rv != 0) {
+    } else if (rv == LOCO_ENOMEM) {
         (void)errmsg_fail(errmsg, rv, "out of memory for the optimizer");
+    } else if (rv != 0) {
+        (void)errmsg_fail(errmsg, rv, "the optimizer's memory: %.200s",
+                          device_message(r->backend.device));
     }
     if (rv != 0) {
         return rv;

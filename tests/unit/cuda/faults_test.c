@@ -337,7 +337,8 @@ static void moments_go_before_layers_where_a_step_is_long(void **state)
                       plan.work_bytes + PLUGIN_SPARE_BYTES;
         emu->fail_pin = n; /* and no way is left */
         assert_int_equal(replica_open(&r, &opt, errmsg), LOCO_ENOMEM);
-        assert_non_null(strstr(errmsg, "and this machine's memory neither ("));
+        assert_non_null(
+            strstr(errmsg, "and neither has this machine's memory ("));
         replica_close(&r);
         assert_int_equal(emu->used, used);
         emu->memory = (uint64_t)8 << 30;

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <ctype.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,9 +82,12 @@ static void defaults_hold_without_any_setting(void **state)
 /* Threads copy and hash beside a GPU, and train when it is lost. */
 static void beside_a_gpu_each_processor_has_a_thread(void **state)
 {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set;
+    int n;
 
     (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    n = CPU_COUNT(&set);
     assert_true(n >= 1);
     assert_int_equal(parse("--device", "cuda", NULL), 0);
     assert_int_equal(config.threads, n < 256 ? n : 256);

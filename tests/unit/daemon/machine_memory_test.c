@@ -188,7 +188,7 @@ static void moments_of_a_small_gpu_are_counted(void **state)
 {
     static const struct device_options device = {.gpu = {.bf16 = true}};
     const uint64_t usual = gpu_bytes;
-    const uint64_t n = 8; /* of a long step: layers are made again after it */
+    const uint64_t n = 8; /* bytes of a parameter's moments */
 
     (void)state;
     for (int fallback = 0; fallback < 2; fallback++) {
@@ -198,9 +198,9 @@ static void moments_of_a_small_gpu_are_counted(void **state)
                                       .cpu_fallback = fallback == 1};
         struct rig *g;
         struct run_needs said_before;
-        uint64_t kept, more, less = 0;
+        uint64_t kept, more, least, less = 0;
 
-        batch = 32768 / SEQ;
+        batch = 32768 / SEQ; /* a long step: layers are made again after it */
         g = make(1);
         said_before = run_needs(&g->manifest, &host);
         free(g);
@@ -222,9 +222,9 @@ static void moments_of_a_small_gpu_are_counted(void **state)
         /* A GPU that holds nothing more than it must: no room, no run. */
         gpu_bytes = said_before.gpu.least_bytes - PLUGIN_PRODUCTS_BYTES;
         assert_int_equal(need(1, 0, &device, fallback, true), more);
-        assert_int_equal(need(1, said_before.memory_least_bytes + 8 * n,
-                              &device, fallback, false),
-                         0);
+        least = said_before.memory_least_bytes + n * said_before.parameters;
+        assert_int_equal(need(1, least, &device, fallback, true), least);
+        assert_int_equal(need(1, least - 1, &device, fallback, false), 0);
         expect("the run needs ");
         gpu_bytes--; /* for the replica to refuse */
         assert_int_equal(need(1, 0, &device, fallback, true), kept);
