@@ -17,9 +17,8 @@
  * A *device* (a GPU behind kernels/plugin.h) fills the same table; three things
  * differ, and code that keeps to them runs on both:
  *   - theta, gradients, moments and activations lie in memory that take() or
- *     take_host() gave
- *     and only put(), get(), clear() and kernels touch; tokens, targets and
- *     sumsq's partial sums stay with the caller;
+ *     take_host() gave and only put(), get(), clear() and kernels touch;
+ * tokens, targets and sumsq's partial sums stay with the caller;
  *   - with bf16 an *activation* (A below) is two bytes, so its pointer is only
  *     an address: act_at() counts its elements. Weights, their gradients, rrms,
  *     lse and losses are fp32 everywhere;

@@ -145,7 +145,8 @@ static int read_device(struct device_options *device,
                        struct bench_train_options *bench,
                        const struct arguments *a)
 {
-    struct device_options unused = {.n_others = 0};
+    struct device_options unused = {.n_others = 0}; /* how many "all" are is
+                                                     * not known */
     struct plugin_info info;
     char errmsg[PLUGIN_ERRMSG];
     int rv = 0;

@@ -397,6 +397,17 @@ int gpu_upload(
     return rv != 0 ? rv : stage_copy(g, *p, from, bytes);
 }
 
+/* One of the two is memory of take_host(): after the kernels that use it. */
+static int copy_here(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    int rv = gpu_wait_stream(g, "memory of the host");
+
+    if (rv == 0) {
+        memcpy(to, from, bytes);
+    }
+    return rv;
+}
+
 static int gpu_put(struct gpu *g, void *to, const void *from, size_t bytes)
 {
     int rv = gpu_enter(g);
@@ -406,11 +417,7 @@ static int gpu_put(struct gpu *g, void *to, const void *from, size_t bytes)
         return rv;
     }
     if (is_host(g, to)) {
-        rv = gpu_wait_stream(g, "memory of the host");
-        if (rv == 0) {
-            memcpy(to, from, bytes);
-        }
-        return rv;
+        return copy_here(g, to, from, bytes);
     }
     return gpu_is_registered(g, from, bytes)
                ? gpu_put_registered(g, to, from, bytes)
@@ -465,11 +472,7 @@ static int gpu_get(struct gpu *g, void *to, const void *from, size_t bytes)
         return rv;
     }
     if (is_host(g, from)) {
-        rv = gpu_wait_stream(g, "memory of the host");
-        if (rv == 0) {
-            memcpy(to, from, bytes);
-        }
-        return rv;
+        return copy_here(g, to, from, bytes);
     }
     return gpu_is_registered(g, to, bytes)
                ? gpu_get_registered(g, to, from, bytes)
