@@ -64,7 +64,8 @@ enum job_type {
     JOB_PIPE,       /* -> PIPED, but for CLEAR */
     JOB_AUDIT,      /* repeat the sum of a block -> AUDITED */
     JOB_REPEAT,     /* make the lease of another member again -> REPEATED */
-    JOB_EVIDENCE,   /* write down that the last AUDIT found a wrong sum */
+    JOB_EVIDENCE,   /* write down that the last AUDIT found a wrong sum, or what
+                       convicts a member of bad work */
     JOB_OVER,       /* the run has ended: no TRAIN will follow, unless another
                        branch of it has not */
     JOB_PAUSE,      /* stop between two inner steps until TRAIN or RESUME */
@@ -208,11 +209,13 @@ struct job_repeat {
     bool leads; /* most of the result is its own (p2p/round/repeat.h) */
 };
 
-/* Of the same block: messages in wire form, who made the sum. */
+/* Of the same block: messages in wire form, who made the sum. Or, where there
+ * is a `conviction`, of bad work in that round, and nothing else. */
 struct job_evidence {
     uint64_t round, offset;
     uint32_t accused;                 /* rank in the plan */
     struct out_span view, plan, vote; /* view_body, plan_body, its vote */
+    struct out_span conviction;       /* p2p/round/conviction.h */
 };
 
 struct job_stop {

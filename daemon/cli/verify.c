@@ -107,30 +107,54 @@ static void finding(const struct evidence_verdict *v, char *out, size_t cap)
                        "no finite numbers",
                        v->n_members);
         return;
+    case EVIDENCE_BAD_WORK: /* print_work() */
+        out[0] = '\0';
+        return;
     }
 }
 
-static void print_verdict(const char *path, const struct evidence_verdict *v)
+static void print_work(const struct evidence_verdict *v, const char *run)
 {
-    char run[ID_HEX_MAX], id[ID_HEX_MAX], brief[ID_SHORT_MAX], what[256];
+    (void)printf("In run %s, of the %u full members of a view of epoch %llu "
+                 "that it worked in, %u made its work for round %llu again and "
+                 "signed that it is bad.\n",
+                 run, v->n_members, (unsigned long long)v->epoch, v->n_words,
+                 (unsigned long long)v->round);
+}
 
-    hash32_hex(&v->run, run);
-    id_hex(&v->accused, id);
-    id_short(&v->accused, brief);
+static void print_sum(const struct evidence_verdict *v, const char *run)
+{
+    char what[256];
+
     finding(v, what, sizeof what);
-    (void)printf("%s convicts peer %s (%s).\n"
-                 "In run %s, round %llu of epoch %llu, it owned elements %llu "
+    (void)printf("In run %s, round %llu of epoch %llu, it owned elements %llu "
                  "to %llu and signed a result in which they %s.\n",
-                 path, brief, id, run, (unsigned long long)v->round,
+                 run, (unsigned long long)v->round,
                  (unsigned long long)v->epoch, (unsigned long long)v->first,
                  (unsigned long long)v->end - 1, what);
 }
 
+static void print_verdict(const char *path, const struct evidence_verdict *v)
+{
+    char run[ID_HEX_MAX], id[ID_HEX_MAX], brief[ID_SHORT_MAX];
+
+    hash32_hex(&v->run, run);
+    id_hex(&v->accused, id);
+    id_short(&v->accused, brief);
+    (void)printf("%s convicts peer %s (%s).\n", path, brief, id);
+    if (v->finding == EVIDENCE_BAD_WORK) {
+        print_work(v, run);
+    } else {
+        print_sum(v, run);
+    }
+}
+
 static const char *finding_name(enum evidence_finding f)
 {
-    return f == EVIDENCE_DIFFERS  ? "differs"
-           : f == EVIDENCE_NO_SUM ? "no-sum"
-                                  : "no-numbers";
+    return f == EVIDENCE_DIFFERS    ? "differs"
+           : f == EVIDENCE_NO_SUM   ? "no-sum"
+           : f == EVIDENCE_BAD_WORK ? "bad-work"
+                                    : "no-numbers";
 }
 
 static int print_verdict_json(const struct evidence_verdict *v)
@@ -142,14 +166,14 @@ static int print_verdict_json(const struct evidence_verdict *v)
     id_short(&v->accused, brief);
     return cli_print_json(
         json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, "
-                  "s:f}",
+                  "s:f, s:I}",
                   "convicts", 1, "peer_id", id, "short", brief, "run_id", run,
                   "round", (json_int_t)v->round, "epoch", (json_int_t)v->epoch,
                   "members", (json_int_t)v->n_members, "first",
                   (json_int_t)v->first, "elements",
                   (json_int_t)(v->end - v->first), "finding",
                   finding_name(v->finding), "differ", (json_int_t)v->n_differ,
-                  "largest", v->largest),
+                  "largest", v->largest, "words", (json_int_t)v->n_words),
         JSON_REAL_PRECISION(9));
 }
 
@@ -188,8 +212,9 @@ int cli_verify(const struct cli_call *call)
          "state directory of a stopped daemon; with stages, repeat it for each "
          "stage"},
         {"--evidence", CLI_TEXT, &evidence, "FILE",
-         "proof that a member of a run with audits lied about a sum; needs "
-         "nothing else, and exit code 0 means that it convicts"},
+         "what convicts a member of a run with audits, of a wrong sum or of "
+         "bad "
+         "work; needs nothing else, and exit code 0 means that it convicts"},
         {"--json", CLI_FLAG, &json, NULL,
          "of --evidence: print one JSON object"},
     };

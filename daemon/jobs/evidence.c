@@ -88,6 +88,18 @@ put_message(struct writer *w, const struct msg_schema *schema, const void *obj)
     return n < 0 ? n : 0;
 }
 
+/* A magic, a version and the manifest. */
+static void put_start(struct writer *w,
+                      const char *magic,
+                      uint32_t version,
+                      const uint8_t *manifest,
+                      size_t n)
+{
+    put(w, magic, sizeof EVIDENCE_MAGIC - 1);
+    put_word(w, version);
+    put_section(w, manifest, n);
+}
+
 static int put_all(struct writer *w,
                    const struct evidence *e,
                    const struct evidence_place *p)
@@ -96,9 +108,7 @@ static int put_all(struct writer *w,
     int rv;
 
     put_u64(at, p->at);
-    put(w, EVIDENCE_MAGIC, sizeof EVIDENCE_MAGIC - 1);
-    put_word(w, EVIDENCE_VERSION);
-    put_section(w, e->manifest, e->n_manifest);
+    put_start(w, EVIDENCE_MAGIC, EVIDENCE_VERSION, e->manifest, e->n_manifest);
     rv = put_message(w, &view_body_schema, e->view);
     rv = rv != 0 ? rv : put_message(w, &plan_body_schema, e->plan);
     rv = rv != 0 ? rv : put_message(w, &vote_schema, e->vote);
@@ -130,6 +140,30 @@ int evidence_write(const struct evidence *e,
     }
     w.len = 0;
     (void)put_all(&w, e, p); /* as before: it has only been measured */
+    *bytes = w.bytes;
+    *len = w.len;
+    return 0;
+}
+
+int evidence_write_work(const uint8_t *manifest,
+                        size_t n_manifest,
+                        const uint8_t *conviction,
+                        size_t n_conviction,
+                        uint8_t **bytes,
+                        size_t *len)
+{
+    struct writer w = {NULL, 0};
+
+    for (int turn = 0; turn < 2; turn++) { /* it is measured, then written */
+        w.len = 0;
+        put_start(&w, EVIDENCE_WORK_MAGIC, EVIDENCE_WORK_VERSION, manifest,
+                  n_manifest);
+        put_section(&w, conviction, n_conviction);
+        w.bytes = turn == 0 ? malloc(w.len) : w.bytes;
+        if (w.bytes == NULL) {
+            return LOCO_ENOMEM;
+        }
+    }
     *bytes = w.bytes;
     *len = w.len;
     return 0;

@@ -1,5 +1,6 @@
-/* evidence.h - the proof that the owner of a slice lied about a sum, as a file.
+/* evidence.h - what convicts a member, as a file: a wrong sum, or bad work.
  *
+ * *A sum.*
  * In a butterfly the owner of a slice adds up the contributions of all members
  * (p2p/exchange/butterfly.h) and signs the result of the round with its vote.
  * What it had to add up was fixed before: the plan, which the vote names, has
@@ -23,6 +24,13 @@
  * What it does not prove: that the accused meant it. A processor that adds
  * wrongly is convicted, too.
  *
+ * *Work.* More than half of the full members of a view made it again and signed
+ * that it is bad, and the accused signed that it works in that view
+ * (p2p/round/conviction.h has what this proves):
+ *
+ *     "LOCOWORK", u32 version
+ *     two sections: the manifest, the conviction
+ *
  * Pure. A check takes about 1 MB of memory for its time, and as long as
  * hashing the file; LOCO_ENOMEM. All other refusals have a sentence and one of
  * LOCO_EFORMAT (no such file), LOCO_ESIG, LOCO_EHASH (a proof of something
@@ -39,7 +47,10 @@
 
 #define EVIDENCE_MAGIC "LOCOEVID" /* 8 bytes, without the final zero */
 /* It changes with the form of a plan, which the file holds. */
-#define EVIDENCE_VERSION 2U
+#define EVIDENCE_VERSION    2U
+#define EVIDENCE_WORK_MAGIC "LOCOWORK"
+/* It changes with the form of a view or a READY. */
+#define EVIDENCE_WORK_VERSION 1U
 
 /* ---- where a block lies -------------------------------------------------- */
 
@@ -88,13 +99,22 @@ int evidence_write(const struct evidence *e,
                    uint8_t **bytes,
                    size_t *len);
 
+/* The same of bad work. `conviction`: its encoding (conviction_schema). */
+int evidence_write_work(const uint8_t *manifest,
+                        size_t n_manifest,
+                        const uint8_t *conviction,
+                        size_t n_conviction,
+                        uint8_t **bytes,
+                        size_t *len);
+
 /* ---- checking ------------------------------------------------------------ */
 
 enum evidence_finding {
-    EVIDENCE_DIFFERS,   /* the result is not the sum */
-    EVIDENCE_NO_SUM,    /* there is none: a contribution does not decode, or the
-                           sum is not finite; an honest owner votes for none */
-    EVIDENCE_NO_NUMBERS /* the result does not decode */
+    EVIDENCE_DIFFERS, /* the result is not the sum */
+    EVIDENCE_NO_SUM,  /* there is none: a contribution does not decode, or the
+                         sum is not finite; an honest owner votes for none */
+    EVIDENCE_NO_NUMBERS, /* the result does not decode */
+    EVIDENCE_BAD_WORK    /* of most who made it again; about no sum */
 };
 
 /* Who lied about what, in which round. */
@@ -102,9 +122,10 @@ struct evidence_verdict {
     struct hash32 run;
     uint64_t round, epoch;
     struct peer_id accused;
-    uint32_t n_members;  /* of the plan */
-    uint64_t first, end; /* elements of the block */
+    uint32_t n_members;  /* of the plan; BAD_WORK: full ones of the view */
+    uint64_t first, end; /* elements of the block; BAD_WORK: 0 */
     enum evidence_finding finding;
+    uint32_t n_words;  /* BAD_WORK: so many of them say so */
     uint32_t n_differ; /* DIFFERS: elements, decoded; 0: only bytes differ */
     double largest;    /* DIFFERS: difference of two decoded elements */
 };

@@ -1,4 +1,4 @@
-/* evidence_check.c - whether a file convicts: see evidence.h.
+/* evidence_check.c - whether a file about a sum convicts: see evidence.h.
  *
  * The order is that of the file, from what names other parts to what is named:
  * the manifest gives the run, the view names the run, the plan the view, the
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/jobs/evidence.h"
+#include "daemon/jobs/evidence_file.h"
 #include "p2p/exchange/exchange.h"
 #include "p2p/round/round.h"
 #include "p2p/round/view.h"
@@ -22,22 +22,13 @@
 /* Bytes of the longest block. */
 #define BLOCK_BYTES_MAX (CODEC_BLOCK_MAX * sizeof(float))
 
-/* The bytes that are not read yet. */
-struct reader {
-    const uint8_t *at;
-    size_t left;
-};
-
 /* What the file says. */
 struct trial {
-    struct reader rest;
-    const struct signer *signer;
-    char *errmsg;
-    struct manifest manifest;
+    struct evidence_file file;
     struct view_body view;
     struct plan_body plan;
     struct vote vote;
-    struct hash32 run, view_hash, plan_hash; /* of the parts above */
+    struct hash32 view_hash, plan_hash; /* of the parts above */
     struct run_vector vector;
     struct run_terms terms;
     uint64_t elements; /* of the vector of that round */
@@ -49,112 +40,21 @@ struct trial {
     float of_sum[CODEC_BLOCK_MAX], of_said[CODEC_BLOCK_MAX];
 };
 
-static int malformed(struct trial *t, const char *what)
-{
-    return errmsg_fail(t->errmsg, LOCO_EFORMAT, "%s", what);
-}
-
-/* The next n bytes; NULL: there are not so many. */
-static const uint8_t *take(struct trial *t, uint64_t n)
-{
-    const uint8_t *at = t->rest.at;
-
-    if (n > t->rest.left) {
-        return NULL;
-    }
-    t->rest.at += n;
-    t->rest.left -= (size_t)n;
-    return at;
-}
-
-/* The next section; NULL: it ends behind the file. */
-static const uint8_t *take_section(struct trial *t, size_t *n)
-{
-    const uint8_t *head = take(t, 4);
-
-    *n = head == NULL ? 0 : get_u32(head);
-    return head == NULL ? NULL : take(t, *n);
-}
-
 /* ---- what was signed ----------------------------------------------------- */
-
-static int read_head(struct trial *t)
-{
-    const size_t n = sizeof EVIDENCE_MAGIC - 1;
-    const uint8_t *magic = take(t, n), *version;
-
-    if (magic == NULL || memcmp(magic, EVIDENCE_MAGIC, n) != 0) {
-        return malformed(t, "this is no file of evidence: it does not begin "
-                            "with " EVIDENCE_MAGIC);
-    }
-    version = take(t, 4);
-    if (version == NULL) {
-        return malformed(t, "the file ends within its first 12 bytes");
-    }
-    if (get_u32(version) != EVIDENCE_VERSION) {
-        return errmsg_fail(
-            t->errmsg, LOCO_EFORMAT,
-            "the evidence is of version %u, this program reads version %u: "
-            "take %s program",
-            get_u32(version), EVIDENCE_VERSION,
-            get_u32(version) < EVIDENCE_VERSION ? "an older" : "a newer");
-    }
-    return 0;
-}
-
-static int read_manifest(struct trial *t)
-{
-    char why[ERRMSG_SIZE] = "";
-    size_t n;
-    const uint8_t *bytes = take_section(t, &n);
-    int rv;
-
-    if (bytes == NULL) {
-        return malformed(t, "the file ends within the manifest");
-    }
-    rv = manifest_unpack(bytes, n, t->signer, &t->manifest, NULL, &t->run, why);
-    if (rv != 0) {
-        return errmsg_fail(t->errmsg, rv == LOCO_EPROTO ? LOCO_EFORMAT : rv,
-                           "the manifest in the file is not valid: %.180s",
-                           why[0] == '\0' ? loco_strerror(rv) : why);
-    }
-    return 0;
-}
-
-/* A struct of that section, and the hash of its bytes where `hash` is given.
- * A struct has one encoding, every other one is refused (msg.h). */
-static int read_part(struct trial *t,
-                     const struct msg_schema *schema,
-                     const char *domain,
-                     void *obj,
-                     struct hash32 *hash)
-{
-    size_t n;
-    const uint8_t *bytes = take_section(t, &n);
-
-    if (bytes == NULL || msg_decode(schema, bytes, n, obj) != 0) {
-        return errmsg_fail(t->errmsg, LOCO_EFORMAT,
-                           "the %s in the file is cut, or not well formed",
-                           schema->name);
-    }
-    if (hash != NULL) {
-        hash_bytes(domain, bytes, n, hash);
-    }
-    return 0;
-}
 
 static int read_parts(struct trial *t)
 {
-    int rv = read_head(t);
+    struct evidence_file *f = &t->file;
+    int rv = evidence_read_start(f, EVIDENCE_MAGIC, EVIDENCE_VERSION);
 
-    rv = rv != 0 ? rv : read_manifest(t);
     rv = rv != 0 ? rv
-                 : read_part(t, &view_body_schema, "loco-view-1", &t->view,
-                             &t->view_hash);
+                 : evidence_read_part(f, &view_body_schema, "loco-view-1",
+                                      &t->view, &t->view_hash);
     rv = rv != 0 ? rv
-                 : read_part(t, &plan_body_schema, "loco-plan-1", &t->plan,
-                             &t->plan_hash);
-    return rv != 0 ? rv : read_part(t, &vote_schema, NULL, &t->vote, NULL);
+                 : evidence_read_part(f, &plan_body_schema, "loco-plan-1",
+                                      &t->plan, &t->plan_hash);
+    return rv != 0 ? rv
+                   : evidence_read_part(f, &vote_schema, NULL, &t->vote, NULL);
 }
 
 /* Each part is the one that the next names. */
@@ -163,19 +63,19 @@ static int check_names(struct trial *t)
     const struct vote_body *vote = &t->vote.body;
     const struct plan_body *plan = &t->plan;
 
-    if (!hash32_eq(&t->view.run, &t->run)) {
-        return errmsg_fail(t->errmsg, LOCO_EHASH,
+    if (!hash32_eq(&t->view.run, &t->file.run)) {
+        return errmsg_fail(t->file.errmsg, LOCO_EHASH,
                            "the view is of another run than the manifest");
     }
     if (!hash32_eq(&plan->view, &t->view_hash) ||
         plan->epoch != t->view.epoch) {
-        return errmsg_fail(t->errmsg, LOCO_EHASH,
+        return errmsg_fail(t->file.errmsg, LOCO_EHASH,
                            "the plan is of another view than the one shown");
     }
     if (!hash32_eq(&vote->plan, &t->plan_hash) ||
         !hash32_eq(&vote->view, &t->view_hash) || vote->epoch != plan->epoch ||
         vote->round != plan->round) {
-        return errmsg_fail(t->errmsg, LOCO_EHASH,
+        return errmsg_fail(t->file.errmsg, LOCO_EHASH,
                            "the vote is for another plan than the one shown");
     }
     return 0;
@@ -192,14 +92,16 @@ static int check_members(struct trial *t)
 
         if (m->index >= t->view.n_members || (seen >> m->index & 1) != 0 ||
             m->share > BUTTERFLY_SHARE_MAX || m->tokens > ROUND_TOKENS_MAX) {
-            return malformed(t, "the plan names a member that is none of the "
-                                "view, or one twice, or no possible share");
+            return evidence_malformed(
+                &t->file, "the plan names a member that is none of the "
+                          "view, or one twice, or no possible share");
         }
         seen |= 1ULL << m->index;
     }
     return p->round > 0 && p->n_members >= 2 && plan_tokens(p) > 0
                ? 0
-               : malformed(t, "the plan is one in which nothing is summed");
+               : evidence_malformed(
+                     &t->file, "the plan is one in which nothing is summed");
 }
 
 static const struct view_member *member(const struct trial *t, uint32_t rank)
@@ -210,18 +112,20 @@ static const struct view_member *member(const struct trial *t, uint32_t rank)
 /* Who is accused, and that it voted so. */
 static int read_accused(struct trial *t)
 {
-    const uint8_t *word = take(t, 4);
+    const uint8_t *word = evidence_take(&t->file, 4);
 
     if (word == NULL) {
-        return malformed(t, "the file ends before it names who is accused");
+        return evidence_malformed(
+            &t->file, "the file ends before it names who is accused");
     }
     t->accused = get_u32(word);
     if (t->accused >= t->plan.n_members) {
-        return malformed(t, "the accused has no part in the plan");
+        return evidence_malformed(&t->file,
+                                  "the accused has no part in the plan");
     }
-    if (!message_verify(t->signer, member(t, t->accused)->public_key,
+    if (!message_verify(t->file.signer, member(t, t->accused)->public_key,
                         &vote_body_schema, &t->vote.body, t->vote.sig)) {
-        return errmsg_fail(t->errmsg, LOCO_ESIG,
+        return errmsg_fail(t->file.errmsg, LOCO_ESIG,
                            "the vote is not signed by the accused");
     }
     return 0;
@@ -232,21 +136,22 @@ static int read_accused(struct trial *t)
 /* Whether owners of slices answer for sums in that round. */
 static int check_run(struct trial *t)
 {
-    int rv = run_vector_terms(&t->vector, &t->manifest, &t->terms, t->errmsg);
+    int rv = run_vector_terms(&t->vector, &t->file.manifest, &t->terms,
+                              t->file.errmsg);
 
     if (rv != 0) {
         return rv;
     }
     if (!t->terms.audits || t->terms.exchange != EXCHANGE_BUTTERFLY) {
-        return errmsg_invalid(t->errmsg, "the run has no audits of sums "
-                                         "(sync.audit): no member of it "
-                                         "answers for a sum");
+        return errmsg_invalid(t->file.errmsg, "the run has no audits of sums "
+                                              "(sync.audit): no member of it "
+                                              "answers for a sum");
     }
     if (t->plan.n_ranges > 0 || t->plan.n_rollback > 0 ||
         round_kind(&t->plan) != EXCHANGE_BUTTERFLY) {
-        return errmsg_invalid(t->errmsg, "the plan takes over sums of an "
-                                         "earlier one, or makes none: its "
-                                         "members do not answer for them");
+        return errmsg_invalid(t->file.errmsg, "the plan takes over sums of an "
+                                              "earlier one, or makes none: its "
+                                              "members do not answer for them");
     }
     t->elements = terms_elements(&t->terms, t->plan.round);
     return 0;
@@ -262,21 +167,24 @@ static int read_place(struct trial *t)
                 .segment_elements = t->terms.segment_elements,
                 .chunk_segments = t->terms.chunk_segments,
                 .n = p->n_members}};
-    const uint8_t *word = take(t, 8);
+    const uint8_t *word = evidence_take(&t->file, 8);
 
     if (word == NULL) {
-        return malformed(t, "the file ends before it names the block");
+        return evidence_malformed(&t->file,
+                                  "the file ends before it names the block");
     }
     if (evidence_place(t->vector.codec, t->terms.block, t->elements,
                        get_u64(word), &t->place) != 0) {
-        return malformed(t, "no block of the vector begins at that element");
+        return evidence_malformed(
+            &t->file, "no block of the vector begins at that element");
     }
     for (uint32_t k = 0; k < p->n_members; k++) {
         shape.share[k] = p->members[k].share;
     }
     if (butterfly_owner(&shape, t->place.at) != t->accused) {
-        return errmsg_invalid(t->errmsg, "the accused does not own the block "
-                                         "that is shown");
+        return errmsg_invalid(t->file.errmsg,
+                              "the accused does not own the block "
+                              "that is shown");
     }
     return 0;
 }
@@ -285,12 +193,13 @@ static int read_place(struct trial *t)
 static int read_result(struct trial *t)
 {
     const struct evidence_place *p = &t->place;
-    const uint8_t *pieces = take(t, p->pieces_bytes);
-    const uint8_t *proof = take(t, p->pieces_proof_bytes);
+    const uint8_t *pieces = evidence_take(&t->file, p->pieces_bytes);
+    const uint8_t *proof = evidence_take(&t->file, p->pieces_proof_bytes);
     struct hash32 leaves[2], root;
 
     if (pieces == NULL || proof == NULL) {
-        return malformed(t, "the file ends within the pieces of the result");
+        return evidence_malformed(
+            &t->file, "the file ends within the pieces of the result");
     }
     for (uint64_t i = 0; i < p->end - p->piece; i++) {
         uint64_t at = i * HASH_PIECE_BYTES;
@@ -301,7 +210,7 @@ static int read_result(struct trial *t)
     }
     blocks_root(leaves, p->n_pieces, p->piece, p->end, proof, &root);
     if (!hash32_eq(&root, &t->vote.body.result)) {
-        return errmsg_fail(t->errmsg, LOCO_EHASH,
+        return errmsg_fail(t->file.errmsg, LOCO_EHASH,
                            "the pieces are not of the result that the accused "
                            "voted for");
     }
@@ -316,25 +225,28 @@ static int read_blocks(struct trial *t)
 
     for (uint32_t k = 0; k < t->plan.n_members; k++) {
         const struct peer_id id = view_member_id(member(t, k));
-        const uint8_t *block = take(t, p->bytes);
-        const uint8_t *proof = take(t, p->proof_bytes);
+        const uint8_t *block = evidence_take(&t->file, p->bytes);
+        const uint8_t *proof = evidence_take(&t->file, p->proof_bytes);
         struct hash32 leaf, root, offer;
 
         if (block == NULL || proof == NULL) {
-            return malformed(t, "the file ends within the contributions");
+            return evidence_malformed(&t->file,
+                                      "the file ends within the contributions");
         }
         hash_tree_leaf(block, p->bytes, &leaf);
         blocks_root(&leaf, p->n_blocks, p->block, p->block + 1, proof, &root);
         blocks_offer(&id, t->plan.round, &root, &offer);
         if (!hash32_eq(&offer, &t->plan.members[k].offer)) {
-            return errmsg_fail(t->errmsg, LOCO_EHASH,
+            return errmsg_fail(t->file.errmsg, LOCO_EHASH,
                                "the contribution of member %u of the plan is "
                                "not the one that it offered",
                                k);
         }
         t->block[k] = block;
     }
-    return t->rest.left == 0 ? 0 : malformed(t, "bytes follow the end");
+    return t->file.left == 0
+               ? 0
+               : evidence_malformed(&t->file, "bytes follow the end");
 }
 
 /* ---- the verdict --------------------------------------------------------- */
@@ -383,7 +295,7 @@ static void compare(struct trial *t, struct evidence_verdict *v)
 static int judge(struct trial *t, struct evidence_verdict *v)
 {
     *v = (struct evidence_verdict){
-        .run = t->run,
+        .run = t->file.run,
         .round = t->plan.round,
         .epoch = t->plan.epoch,
         .accused = view_member_id(member(t, t->accused)),
@@ -397,11 +309,33 @@ static int judge(struct trial *t, struct evidence_verdict *v)
     }
     if (memcmp(t->sum, t->said, t->place.bytes) == 0) {
         *v = (struct evidence_verdict){0};
-        return errmsg_invalid(t->errmsg,
+        return errmsg_invalid(t->file.errmsg,
                               "the sum is right: this convicts nobody");
     }
     compare(t, v);
     return 0;
+}
+
+static int check_sum(struct trial *t, struct evidence_verdict *verdict)
+{
+    int rv = read_parts(t);
+
+    rv = rv != 0 ? rv : check_names(t);
+    rv = rv != 0 ? rv : check_members(t);
+    rv = rv != 0 ? rv : read_accused(t);
+    rv = rv != 0 ? rv : check_run(t);
+    rv = rv != 0 ? rv : read_place(t);
+    rv = rv != 0 ? rv : read_result(t);
+    rv = rv != 0 ? rv : read_blocks(t);
+    rv = rv != 0 ? rv : judge(t, verdict);
+    return rv;
+}
+
+static bool is_of_work(const uint8_t *bytes, size_t len)
+{
+    const size_t n = sizeof EVIDENCE_WORK_MAGIC - 1;
+
+    return len >= n && memcmp(bytes, EVIDENCE_WORK_MAGIC, n) == 0;
 }
 
 int evidence_check(const uint8_t *bytes,
@@ -416,18 +350,12 @@ int evidence_check(const uint8_t *bytes,
     if (t == NULL) {
         return errmsg_fail(errmsg, LOCO_ENOMEM, "out of memory");
     }
-    t->rest = (struct reader){bytes, len};
-    t->signer = signer;
-    t->errmsg = errmsg;
-    rv = read_parts(t);
-    rv = rv != 0 ? rv : check_names(t);
-    rv = rv != 0 ? rv : check_members(t);
-    rv = rv != 0 ? rv : read_accused(t);
-    rv = rv != 0 ? rv : check_run(t);
-    rv = rv != 0 ? rv : read_place(t);
-    rv = rv != 0 ? rv : read_result(t);
-    rv = rv != 0 ? rv : read_blocks(t);
-    rv = rv != 0 ? rv : judge(t, verdict);
+    t->file.at = bytes;
+    t->file.left = len;
+    t->file.signer = signer;
+    t->file.errmsg = errmsg;
+    rv = is_of_work(bytes, len) ? evidence_check_work(&t->file, verdict)
+                                : check_sum(t, verdict);
     free(t);
     return rv;
 }

@@ -1,10 +1,12 @@
-/* evidence.c - a wrong sum is written down, so that anybody can check it.
+/* evidence.c - what convicts a member is written down, so that anybody can
+ * check it, and this peer knows it after a restart.
  *
- * evidence/ID.evidence in the state directory, the first one against that peer;
- * the file says all that is to be said (daemon/jobs/evidence.h). A worker makes
- * it, because the proof of a piece takes a hash of the whole result. It is
- * checked before it is kept: one that convicts nobody is a defect here, and is
- * not written.
+ * evidence/ID.evidence in the state directory about a wrong sum, and
+ * ID.work.evidence about bad work, the first one against that peer; the file
+ * says all that is to be said (daemon/jobs/evidence.h). A worker makes it,
+ * because the proof of a piece takes a hash of the whole result, and all
+ * signatures are checked before it is kept: one that convicts nobody is a
+ * defect here, and is not written.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,6 +24,8 @@
 #include "proto/blocks.h"
 #include "proto/hash.h"
 
+#define NAME_MAX_BYTES (ID_HEX_MAX + 16)
+
 /* What is written down: copies, but for the result. */
 struct evidence_job {
     struct machine_job job;
@@ -36,6 +40,8 @@ struct evidence_job {
     struct vote vote;
     uint8_t *lanes; /* blocks with their proofs, by rank */
     size_t lane_bytes;
+    uint8_t *conviction; /* of bad work, encoded; NULL: it is about a sum */
+    size_t n_conviction;
     struct evidence_verdict verdict;
 };
 
@@ -65,40 +71,62 @@ static uint8_t *prove_pieces(const struct evidence_job *j)
     return proof;
 }
 
+/* The file about a sum, once the manifest is here. */
+static int write_sum(struct evidence_job *j, uint8_t **bytes, size_t *len)
+{
+    uint8_t *proof = prove_pieces(j);
+    int rv = LOCO_ENOMEM;
+
+    if (proof != NULL) {
+        j->e.pieces = j->result + j->place.pieces_at;
+        j->e.pieces_proof = proof;
+        rv = evidence_write(&j->e, &j->place, bytes, len);
+    }
+    free(proof);
+    return rv;
+}
+
 /* The bytes of the file; for free(). */
 static int make_file(struct evidence_job *j, uint8_t **bytes, size_t *len)
 {
     const struct machine *m = j->job.m;
     struct signer signer = signer_sodium(NULL);
-    uint8_t *proof = prove_pieces(j);
     char path[MACHINE_PATH_MAX], *manifest = NULL;
-    int rv = proof == NULL ? LOCO_ENOMEM : 0;
+    int rv = file_path_join(path, m->opt.state_dir, STATE_DIR_MANIFEST,
+                            j->job.errmsg);
 
     *bytes = NULL;
     rv = rv != 0 ? rv
-                 : file_path_join(path, m->opt.state_dir, STATE_DIR_MANIFEST,
-                                  j->job.errmsg);
-    rv = rv != 0 ? rv
                  : file_read_whole(path, MANIFEST_BYTES_MAX, &manifest,
                                    &j->e.n_manifest, j->job.errmsg);
+    j->e.manifest = (const uint8_t *)manifest;
     if (rv == 0) {
-        j->e.manifest = (const uint8_t *)manifest;
-        j->e.pieces = j->result + j->place.pieces_at;
-        j->e.pieces_proof = proof;
-        rv = evidence_write(&j->e, &j->place, bytes, len);
+        rv = j->conviction == NULL
+                 ? write_sum(j, bytes, len)
+                 : evidence_write_work(j->e.manifest, j->e.n_manifest,
+                                       j->conviction, j->n_conviction, bytes,
+                                       len);
     }
     rv = rv != 0 ? rv
                  : evidence_check(*bytes, *len, &signer, &j->verdict,
                                   j->job.errmsg);
     free(manifest);
-    free(proof);
     return rv;
+}
+
+/* Of the file in the folder. */
+static void name_of(const struct evidence_job *j, char name[NAME_MAX_BYTES])
+{
+    char id[ID_HEX_MAX];
+
+    id_hex(&j->verdict.accused, id);
+    (void)snprintf(name, NAME_MAX_BYTES, "%s%s.evidence", id,
+                   j->conviction == NULL ? "" : ".work");
 }
 
 static int keep_file(struct evidence_job *j, const uint8_t *bytes, size_t len)
 {
-    char dir[MACHINE_PATH_MAX], name[ID_HEX_MAX + 16], id[ID_HEX_MAX];
-    char path[MACHINE_PATH_MAX];
+    char dir[MACHINE_PATH_MAX], path[MACHINE_PATH_MAX], name[NAME_MAX_BYTES];
     int rv = file_path_join(dir, j->job.m->opt.state_dir, STATE_DIR_EVIDENCE,
                             j->job.errmsg);
 
@@ -107,8 +135,7 @@ static int keep_file(struct evidence_job *j, const uint8_t *bytes, size_t len)
                        "cannot make %.180s: %s", dir, strerror(errno));
         return LOCO_EIO;
     }
-    id_hex(&j->verdict.accused, id);
-    (void)snprintf(name, sizeof name, "%s.evidence", id);
+    name_of(j, name);
     rv = rv == 0 ? file_path_join(path, dir, name, j->job.errmsg) : rv;
     return rv == 0 ? file_write_whole(path, bytes, len, j->job.errmsg) : rv;
 }
@@ -121,6 +148,9 @@ static int find_result(struct evidence_job *j)
     char path[MACHINE_PATH_MAX];
     int rv;
 
+    if (j->conviction != NULL) {
+        return 0; /* it is about none */
+    }
     if (j->slot != NULL) {
         j->result = j->slot->bytes;
         return 0;
@@ -149,7 +179,7 @@ static void evidence_run(struct machine_job *job)
 static void evidence_done(struct machine_job *job, int status)
 {
     struct evidence_job *j = (struct evidence_job *)job;
-    char id[ID_HEX_MAX];
+    char name[NAME_MAX_BYTES];
 
     if (status == 0 && job->rc != 0) {
         log_warn("state",
@@ -157,12 +187,13 @@ static void evidence_done(struct machine_job *job, int status)
                  j->round,
                  job->errmsg[0] != '\0' ? job->errmsg : loco_strerror(job->rc));
     } else if (status == 0) {
-        id_hex(&j->verdict.accused, id);
+        name_of(j, name);
         log_info("state",
-                 "what convicts it is in %s/%s.evidence; loco verify "
-                 "--evidence FILE checks it",
-                 STATE_DIR_EVIDENCE, id);
+                 "what convicts it is in %s/%s; loco verify --evidence FILE "
+                 "checks it",
+                 STATE_DIR_EVIDENCE, name);
     }
+    free(j->conviction);
     free(j->lanes);
     file_map_close(&j->file);
     if (j->slot != NULL) {
@@ -213,10 +244,10 @@ static int decode(const struct msg_schema *schema,
 }
 
 /* What the node says of it, and the block. */
-static int fill(struct machine *m,
-                struct evidence_job *j,
-                const struct job_evidence *what,
-                const struct out *out)
+static int fill_sum(struct machine *m,
+                    struct evidence_job *j,
+                    const struct job_evidence *what,
+                    const struct out *out)
 {
     int rv = decode(&view_body_schema, out, &what->view, &j->view);
 
@@ -234,6 +265,29 @@ static int fill(struct machine *m,
     return rv != 0 ? rv : copy_lanes(m, j);
 }
 
+static int fill_work(struct evidence_job *j,
+                     const struct job_evidence *what,
+                     const struct out *out)
+{
+    j->round = what->round;
+    j->n_conviction = what->conviction.len;
+    j->conviction = malloc(j->n_conviction);
+    if (j->conviction == NULL) {
+        return LOCO_ENOMEM;
+    }
+    memcpy(j->conviction, out->bytes + what->conviction.at, j->n_conviction);
+    return 0;
+}
+
+static int fill(struct machine *m,
+                struct evidence_job *j,
+                const struct job_evidence *what,
+                const struct out *out)
+{
+    return what->conviction.len > 0 ? fill_work(j, what, out)
+                                    : fill_sum(m, j, what, out);
+}
+
 int machine_evidence(struct machine *m,
                      const struct job *job,
                      const struct out *out)
@@ -249,13 +303,14 @@ int machine_evidence(struct machine *m,
                  "the evidence about round %" PRIu64 " cannot be written: %s",
                  job->evidence.round, loco_strerror(rv));
         if (j != NULL) {
+            free(j->conviction);
             free(j->lanes);
         }
         free(j);
         return 0; /* nobody waits for it */
     }
-    j->slot = slot;
-    if (slot != NULL) {
+    j->slot = j->conviction == NULL ? slot : NULL;
+    if (j->slot != NULL) {
         slot->pins++;
     }
     machine_job_submit(&j->job);

@@ -143,8 +143,9 @@ static void tell(struct node *n)
     a->tell_ms = n->now + node_scaled(n, TELL_MS);
 }
 
-static struct out_span
-span_of(struct node *n, const struct msg_schema *schema, const void *message)
+struct out_span node_span_of(struct node *n,
+                             const struct msg_schema *schema,
+                             const void *message)
 {
     uint8_t bytes[FRAME_CONTROL_MAX];
     int len = msg_encode(schema, message, bytes, sizeof bytes);
@@ -202,9 +203,9 @@ static void keep_evidence(struct node *n, const struct audit_block *b)
         b->owner >= c.plan.body.n_members || !vote_of(n, &c, b->owner, &vote)) {
         return;
     }
-    what.view = span_of(n, &view_body_schema, &n->audit.view);
-    what.plan = span_of(n, &plan_body_schema, &c.plan.body);
-    what.vote = span_of(n, &vote_schema, &vote);
+    what.view = node_span_of(n, &view_body_schema, &n->audit.view);
+    what.plan = node_span_of(n, &plan_body_schema, &c.plan.body);
+    what.vote = node_span_of(n, &vote_schema, &vote);
     job = out_job(n->out, JOB_EVIDENCE);
     if (job != NULL) {
         job->evidence = what;

@@ -262,7 +262,9 @@ X(accepted)
 
 void node_on_ready(struct node *n, int peer, const struct ready *m)
 {
-    round_on_ready(&n->round, peer, m, n->now);
+    if (round_on_ready(&n->round, peer, m, n->now)) {
+        node_work_ready(n, peer, m);
+    }
 }
 
 void node_on_plan(struct node *n, int peer, const struct plan *m)

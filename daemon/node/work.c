@@ -328,8 +328,47 @@ void node_work_seg_done(struct node *n, const struct event_seg_done *ev)
 /* ---- verdicts -------------------------------------------------------------
  */
 
-static void convict(struct node *n, const struct verdict_body *v)
+void node_work_ready(struct node *n, int peer, const struct ready *m)
 {
+    const struct view_body *v = &n->ballot.cert.body;
+    int at = audits(n) && n->ballot.have
+                 ? view_index(v, &n->members.peers[peer].id)
+                 : -1;
+
+    if (at >= 0) {
+        conviction_ready(&n->work.notes, v, &n->ballot.hash, (uint32_t)at, m);
+    }
+}
+
+/* Write down what anybody can check. */
+static void keep_evidence(struct node *n,
+                          const struct verdict_body *v,
+                          const struct repeat_counted *counted)
+{
+    const struct repeat_commit *commit =
+        repeat_commit_of(&n->work.core.repeat, &v->commit);
+    struct job_evidence what = {.round = v->round};
+    struct conviction c;
+    struct job *job;
+
+    if (commit == NULL ||
+        !conviction_make(&n->work.notes, commit, &v->accused, counted, &c)) {
+        out_log(n->out, LOG_INFO,
+                "no evidence about that can be kept: too many views ago");
+        return;
+    }
+    what.conviction = node_span_of(n, &conviction_schema, &c);
+    job = out_job(n->out, JOB_EVIDENCE);
+    if (job != NULL) {
+        job->evidence = what;
+    }
+}
+
+static void convict(struct node *n,
+                    const struct verdict_body *v,
+                    const struct repeat_counted *counted)
+{
+    bool known = convicts_has(&n->ballot.convicts, &v->accused);
     char name[ID_SHORT_MAX];
 
     id_short(&v->accused, name);
@@ -340,6 +379,9 @@ static void convict(struct node *n, const struct verdict_body *v)
     node_convict(n, &v->accused);
     n->work.n_convicted++;
     n->work.convicted = v->accused;
+    if (!known) {
+        keep_evidence(n, v, counted);
+    }
 }
 
 static void tell(struct node *n, const struct verdict *m)
@@ -357,13 +399,14 @@ static void tell(struct node *n, const struct verdict *m)
                       m);
 }
 
-static void say(struct node *n, const struct verdict_body *v)
+static void say(struct node *n, const struct work_word *w)
 {
     struct work_said *word = &n->work.words[n->work.n_words % WORK_SAID];
 
-    word->said.body = *v;
-    if (message_sign(&n->opt.signer, &verdict_body_schema, v, word->said.sig) ==
-        0) {
+    word->said.body = w->body;
+    if (message_sign(&n->opt.signer, &verdict_body_schema, &w->body,
+                     word->said.sig) == 0) {
+        conviction_word(&n->work.notes, &w->counted, word->said.sig);
         n->work.n_words++;
         word->tells = TELLS;
         word->tell_ms = n->now;
@@ -409,9 +452,9 @@ static void say_words(struct node *n)
 
     while (work_take_word(&n->work.core, &w)) {
         log_word(n, &n->opt.self, &w.body);
-        say(n, &w.body);
+        say(n, &w);
         if (w.end == REPEAT_CONVICTED) {
-            convict(n, &w.body);
+            convict(n, &w.body, &w.counted);
         }
     }
 }
@@ -419,6 +462,8 @@ static void say_words(struct node *n)
 void node_on_verdict(struct node *n, int peer, const struct verdict *m)
 {
     const struct view_body *v = &n->ballot.cert.body;
+    const struct repeat_counted *counted = &n->work.core.repeat.counted;
+    enum repeat_end end;
     int at = audits(n) && n->ballot.have
                  ? view_index(v, &n->members.peers[peer].id)
                  : -1;
@@ -432,9 +477,13 @@ void node_on_verdict(struct node *n, int peer, const struct verdict *m)
         return;
     }
     log_word(n, &n->members.peers[peer].id, &m->body);
-    if (work_on_verdict(&n->work.core, &n->members.peers[peer].id, &m->body) ==
-        REPEAT_CONVICTED) {
-        convict(n, &m->body);
+    say_words(n); /* our own ones, that counted before */
+    end = work_on_verdict(&n->work.core, &n->members.peers[peer].id, &m->body);
+    if (end != REPEAT_NONE) {
+        conviction_word(&n->work.notes, counted, m->sig);
+    }
+    if (end == REPEAT_CONVICTED) {
+        convict(n, &m->body, counted);
     }
 }
 

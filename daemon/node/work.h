@@ -4,6 +4,7 @@
 #ifndef LOCO_DAEMON_NODE_WORK_H
 #define LOCO_DAEMON_NODE_WORK_H
 
+#include "p2p/round/conviction.h"
 #include "p2p/round/work.h"
 
 struct node;
@@ -49,6 +50,7 @@ struct node_work {
     uint64_t n_back; /* rounds that were left out, and trained for after all */
     uint64_t n_convicted;     /* by more than half, as this peer counted */
     struct peer_id convicted; /* the last one */
+    struct conviction_notes notes;
 };
 
 void node_work_open(struct node *n);
@@ -75,6 +77,9 @@ struct report_state;
 void node_work_announce(struct node *n,
                         const struct report_state *state,
                         bool goes_on);
+
+/* A READY of our view, signed by its maker. */
+void node_work_ready(struct node *n, int peer, const struct ready *m);
 
 /* The trainer is free for the next round. True: it is not trained for, as a
  * lease of somebody else is made again. */

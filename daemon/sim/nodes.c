@@ -148,6 +148,7 @@ void sim_start(struct sim *s, uint32_t peer)
     }
     core.self = s->nodes[peer];
     sim_convicts_started(s, peer);
+    sim_work_started(s, peer);
     if (s->liar != NULL && s->liar->who == peer && liars_ask(s->liar)) {
         core = liars_core(s->liar, s->nodes[peer]);
     }
@@ -412,7 +413,8 @@ static int settings(struct sim *s, struct sim_result *result)
         {"run.init", "", 0, 1, .u32 = &l->begins},
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
         {"audit.percent", "", 1, 100, .u32 = &l->missum_percent},
-        {"work.kind", "", 1, 14, .u32 = &s->work.kind},
+        {"work.kind", "", 1, 15, .u32 = &s->work.kind},
+        {"work.liars", "", 1, 16, .u32 = &s->work.liars},
         {"convicts.kind", "", 1, 9, .u32 = &s->trial_kind},
         {"convicts.accusers", "", 1, 64, .u32 = &s->accusers},
         {"liar.kind", "", 1, LIE_ALL, .u32 = &s->lie},
@@ -440,14 +442,24 @@ static bool read_exchange(const char *name,
     return *kind != EXCHANGE_RING || strcmp(name, "ring") == 0;
 }
 
+static struct local_calls calls_of(struct sim *s)
+{
+    return (struct local_calls){
+        .self = s,
+        .node = node_of,
+        .stopped = on_stopped,
+        .logged = on_logged,
+        .convicted = sim_work_convicted,
+    };
+}
+
 static int
 make(struct sim *s, const struct scenario *sc, struct sim_result *result)
 {
     const struct codec *codec =
         codec_find(s->opt.wire == NULL ? "bf16" : s->opt.wire);
     const struct world_calls wc = {s, on_died, on_after};
-    const struct local_calls lc = {
-        .self = s, .node = node_of, .stopped = on_stopped, .logged = on_logged};
+    const struct local_calls lc = calls_of(s);
     struct check_options co;
     enum exchange_kind exchange;
     uint64_t rng = s->opt.seed ^ 0x6d616e;

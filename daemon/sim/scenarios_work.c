@@ -22,9 +22,15 @@
  *                every second round, and two coordinators leave out half of the
  *                others by turns
  *  14  ANEW      each lease of the victim begins with moments of no step
+ *  15  FORGET    as LIE; when most convict it each other one dies and comes
+ *                back, one after the other
+ *
+ * With work.liars more members lie as the victim does, those behind it.
  *
  * W: nobody honest is ever convicted, nor found silent by most. A liar that
- * more than half of the others convicted is in no view of theirs. One that
+ * more than half of the others convicted is in no view of theirs, and is
+ * convicted in time (LIE, FORGET). Whoever convicts has what proves it on disk,
+ * and is told that again when it comes back. One that
  * announces nothing, or begins anew in each round, is in a third of the rounds
  * at most, and one whose moments lead nowhere in a fifth, as it is heard in
  * every second one alone, or in a third where it is heard in all; an honest one
@@ -33,20 +39,28 @@
  * took a state back where all asked for that. Where all leave rounds out,
  * somebody came back; and rounds are made as ever (E).
  *
- * Figures: commits with the liar after its first lie (work_with), and with how
- * many of the others convict it at the end (work_holders).
+ * Figures: commits with the liar after its first lie (work_with), how many of
+ * the others convict it at the end (work_holders), and rounds until most
+ * convicted each liar (work_rounds).
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/node/inspect.h"
 #include "daemon/node/judge.h"
 #include "daemon/sim/sim_internal.h"
 #include "daemon/sim/world/internal.h"
+#include "p2p/round/conviction.h"
+#include "p2p/round/view.h"
+#include "proto/base/err.h"
+#include "proto/base/errmsg.h"
 
 #define LOOK_MS  100
-#define TO_LEAVE 4  /* rounds */
-#define LEAST    40 /* rounds that are needed to judge */
+#define TO_LEAVE 4   /* rounds */
+#define LEAST    40  /* rounds that are needed to judge */
+#define ENOUGH   120 /* ..in which liars are convicted */
 #define HANG_MS  8000
+#define GAP_MS   9000 /* between two that die */
 
 enum kind {
     KIND_LIE = 1,
@@ -63,13 +77,31 @@ enum kind {
     KIND_BACK,
     KIND_BOSSES,
     KIND_ANEW,
-    KIND_COUNT = KIND_ANEW
+    KIND_FORGET,
+    KIND_COUNT = KIND_FORGET
 };
 
 static bool lies(const struct sim *s)
 {
     return s->work.kind == KIND_LIE || s->work.kind == KIND_MUTE ||
-           s->work.kind == KIND_BOTH;
+           s->work.kind == KIND_BOTH || s->work.kind == KIND_FORGET;
+}
+
+/* Its lies can be seen, and nobody helps it. */
+static bool is_plain(const struct sim *s)
+{
+    return s->work.kind == KIND_LIE || s->work.kind == KIND_FORGET;
+}
+
+static uint32_t n_liars(const struct sim *s)
+{
+    return s->work.liars > 1 && is_plain(s) ? s->work.liars : 1;
+}
+
+/* The victim, or one of those behind it that do the same. */
+static bool is_liar(const struct sim *s, uint32_t q)
+{
+    return (q + s->n - s->victim) % s->n < n_liars(s);
 }
 
 /* The victim is to be in few rounds. */
@@ -178,16 +210,100 @@ static uint32_t first_peer(const struct sim *s)
 }
 
 /* Others that convict the victim. */
-static uint32_t n_holders(const struct sim *s)
+static uint32_t n_holders_of(const struct sim *s, uint32_t liar)
 {
     uint32_t n = 0;
 
     for (uint32_t q = 0; q < s->n; q++) {
-        const struct node_work *w = work_of(s, q);
-
-        n += q != s->victim && w != NULL && w->n_convicted > 0;
+        n += q != liar && (s->work.held[q] >> liar & 1);
     }
     return n;
+}
+
+/* Of the liar that fewest convict. */
+static uint32_t n_holders(const struct sim *s)
+{
+    uint32_t n = s->n;
+
+    for (uint32_t k = 0; k < n_liars(s); k++) {
+        uint32_t of = n_holders_of(s, (s->victim + k) % s->n);
+
+        n = of < n ? of : n;
+    }
+    return n;
+}
+
+/* ---- evidence -------------------------------------------------------------
+ */
+
+void sim_work_started(struct sim *s, uint32_t peer)
+{
+    for (uint32_t q = 0; peer < VIEW_MEMBERS_MAX && q < s->n; q++) {
+        if (s->work.held[peer] >> q & 1) {
+            node_convict(s->nodes[peer], &world_identity(s->world, q)->id);
+        }
+    }
+}
+
+void sim_work_convicted(void *self,
+                        uint32_t peer,
+                        const uint8_t *bytes,
+                        size_t len)
+{
+    struct sim *s = self;
+    const struct signer signer = signer_keyed(world_identity(s->world, peer));
+    struct conviction *c = world_alloc(sizeof *c);
+    char errmsg[ERRMSG_SIZE] = "it is not well formed";
+    int rv = msg_decode(&conviction_schema, bytes, len, c);
+
+    rv = rv != 0 ? rv : conviction_check(c, &s->run_id, &signer, errmsg);
+    if (rv != 0) {
+        check_fail(s->check, "W: what peer %u writes down convicts nobody: %s",
+                   peer, errmsg);
+    } else {
+        struct peer_id id = view_member_id(&c->view.members[c->accused]);
+
+        s->work.held[peer] |= 1ULL << world_find(s->world, &id);
+    }
+    free(c);
+}
+
+static void forgot_call(void *data, uint64_t arg)
+{
+    struct sim *s = data;
+
+    (void)arg;
+    s->work.restarted = true;
+}
+
+/* Others die and come back. */
+static void forget_all(struct sim *s)
+{
+    uint64_t now = world_now(s->world);
+    uint32_t n = 0;
+
+    for (uint32_t q = 0; q < s->n; q++) {
+        if (!is_liar(s, q)) {
+            world_call(s->world, now + ++n * GAP_MS, sim_strike_call, s, q);
+        }
+    }
+    world_call(s->world, now + (n + 2) * GAP_MS, forgot_call, s, 0);
+}
+
+/* No liar is in a view of those that came back with what convicts it. */
+static void look_at_views(struct sim *s)
+{
+    for (uint32_t q = 0; s->work.restarted && q < s->n; q++) {
+        for (uint32_t k = 0; k < n_liars(s) && !is_liar(s, q); k++) {
+            uint32_t liar = (s->victim + k) % s->n;
+
+            if ((s->work.held[q] >> liar & 1) && sim_has_in_view(s, q, liar)) {
+                check_fail(s->check,
+                           "W: peer %u came back and has the liar in its view",
+                           q);
+            }
+        }
+    }
 }
 
 /* How many states were taken back, by all. */
@@ -230,10 +346,15 @@ static void look_call(void *data, uint64_t arg)
         if (s->work.kind == KIND_GAPS && c->round % 4 == 2) {
             local_hang(s->local, s->victim, HANG_MS);
         }
-        if (s->work.known_round == 0 && 2 * n_holders(s) > s->n - 1) {
+        if (lies(s) && s->work.known_round == 0 &&
+            2 * n_holders(s) > s->n - 1) {
             s->work.known_round = c->round;
+            if (s->work.kind == KIND_FORGET) {
+                forget_all(s);
+            }
         }
     }
+    look_at_views(s);
     if (!s->done) {
         world_call(s->world, world_now(s->world) + LOOK_MS, look_call, s, 0);
     }
@@ -243,7 +364,10 @@ static void turn_call(void *data, uint64_t arg)
 {
     struct sim *s = data;
 
-    local_lie(s->local, s->victim, lies(s));
+    for (uint32_t k = 0; k < n_liars(s); k++) {
+        local_lie(s->local, (s->victim + k) % s->n, lies(s));
+    }
+    s->work.begun_round = sim_newest_round(s, s->n);
     local_mute(s->local, s->victim, s->work.kind == KIND_MUTE);
     local_idle(s->local, s->victim, s->work.kind == KIND_IDLE);
     local_forge(s->local, s->victim, forges(s));
@@ -278,6 +402,9 @@ void sim_work_made(struct sim *s)
         s->local_opt.min_peers = s->starters;
         s->local_opt.probation_rounds = 3;
     }
+    if (s->work.kind == KIND_FORGET) {
+        s->restart_after_ms = 2500;
+    }
     if (s->work.kind == KIND_BACK) {
         s->local_opt.rollback_microbits = 500000;
     }
@@ -304,11 +431,14 @@ void setup_work(struct sim *s)
 
 static void check_peer(struct sim *s, uint32_t q, const struct node_work *w)
 {
-    bool liar = (lies(s) || hides(s)) && q == s->victim;
+    bool liar = (lies(s) || hides(s)) && is_liar(s, q);
 
     if (w->n_convicted > 0 &&
-        (!lies(s) || world_find(s->world, &w->convicted) != s->victim)) {
+        (!lies(s) || !is_liar(s, world_find(s->world, &w->convicted)))) {
         check_fail(s->check, "W: peer %u convicts one that is honest", q);
+    }
+    if (!liar && w->n_convicted > 0 && s->work.held[q] == 0) {
+        check_fail(s->check, "W: peer %u convicts, and wrote nothing down", q);
     }
     if (!liar && s->lives[q] == 1 && 2 * sim_n_finding(s, q) > s->n) {
         check_fail(s->check,
@@ -332,6 +462,11 @@ void check_work(struct sim *s)
             s->work.back += (uint32_t)w->n_back;
             check_peer(s, q, w);
         }
+    }
+    if (is_plain(s) && s->work.on && s->work.n_rounds >= ENOUGH &&
+        s->work.known_round == 0) {
+        check_fail(s->check, "W: after %u rounds only %u convict a liar",
+                   s->work.n_rounds, n_holders(s));
     }
     if (s->work.on && s->rounds >= 100 && s->work.read == 0) {
         check_fail(s->check, "W: nobody made a lease again");
@@ -368,5 +503,10 @@ void sim_work_judge(const struct sim *s, struct sim_result *r)
         sim_figure(r, "work_back", (double)s->work.back, SIM_SUM);
         sim_figure(r, "work_with", (double)s->work.n_with, SIM_MAX);
         sim_figure(r, "work_holders", (double)n_holders(s), SIM_MIN);
+        if (s->work.known_round > 0) {
+            sim_figure(r, "work_rounds",
+                       (double)(s->work.known_round - s->work.begun_round),
+                       SIM_MAX);
+        }
     }
 }

@@ -75,9 +75,14 @@ struct sim {
         uint64_t round;       /* the newest that was seen, */
         uint32_t n_rounds;    /* since the victim lies, */
         uint32_t n_with;      /* of them those that it has a part in */
-        uint64_t known_round; /* most convict it since; 0: not yet */
-        uint32_t read;        /* leases, by all */
-        uint32_t back;        /* rounds left out, and trained for after all */
+        uint32_t liars;       /* so many lie, the victim first; 0: it alone */
+        uint64_t begun_round; /* the newest when they began.. */
+        uint64_t known_round; /* ..and when most convict each; 0: not yet */
+        /* By peer: whom it convicts, by what it keeps on disk (bits). */
+        uint64_t held[VIEW_MEMBERS_MAX];
+        bool restarted; /* all others died once, and are back */
+        uint32_t read;  /* leases, by all */
+        uint32_t back;  /* rounds left out, and trained for after all */
         bool begun;
     } work;
     bool audits;           /* scenarios_audit.c */
@@ -219,6 +224,12 @@ void options_work(struct sim *s);
 void sim_work_made(struct sim *s); /* its kind is known */
 void setup_work(struct sim *s);
 void check_work(struct sim *s);
+void sim_work_started(struct sim *s, uint32_t peer);
+/* As local_calls.convicted. */
+void sim_work_convicted(void *self,
+                        uint32_t peer,
+                        const uint8_t *bytes,
+                        size_t len);
 /* As node_options.audit_every. */
 uint32_t sim_work_every(const struct sim *s);
 void sim_work_judge(const struct sim *s, struct sim_result *r);

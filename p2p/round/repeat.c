@@ -248,6 +248,14 @@ static uint32_t find_commit(const struct repeat *r, const struct hash32 *hash)
     return i;
 }
 
+const struct repeat_commit *repeat_commit_of(const struct repeat *r,
+                                             const struct hash32 *hash)
+{
+    uint32_t i = find_commit(r, hash);
+
+    return i < r->n_commits ? &r->commit[i] : NULL;
+}
+
 static struct repeat_case *
 find_case(struct repeat *r, uint32_t commit, uint32_t accused)
 {
@@ -309,6 +317,14 @@ static bool find_words(const struct repeat *r,
            (c->full >> w->speaker & 1);
 }
 
+static void
+counted(struct repeat *r, const struct repeat_case *k, const struct words *w)
+{
+    r->counted = (struct repeat_counted){.place = (uint32_t)(k - r->cases),
+                                         .speaker = w->speaker,
+                                         .bad = k->bad};
+}
+
 /* Whether as many as can still speak may convict. */
 static bool is_possible(const struct repeat_commit *c,
                         const struct repeat_case *k)
@@ -347,6 +363,7 @@ enum repeat_end repeat_accuse(struct repeat *r,
         return REPEAT_NONE;
     }
     *place = k;
+    counted(r, place, &w);
     return k.waits ? REPEAT_WAITS : REPEAT_NEW;
 }
 
@@ -368,6 +385,7 @@ enum repeat_end repeat_say(struct repeat *r,
     }
     k->said |= 1ULL << w.speaker;
     k->bad |= verdict == REPEAT_BAD ? 1ULL << w.speaker : 0;
+    counted(r, k, &w);
     if (2 * count(k->bad) > count(r->commit[w.commit].full)) {
         settle(r, k);
         return REPEAT_CONVICTED;

@@ -192,6 +192,12 @@ struct repeat_case {
     uint64_t said, bad; /* bit i: member i said something; said bad */
 };
 
+/* The last word that counted. */
+struct repeat_counted {
+    uint32_t place, speaker; /* of its case; of who said it, in the view */
+    uint64_t bad; /* of the case then: who said so, the speaker too */
+};
+
 struct repeat_account {
     struct peer_id id;
     uint32_t n_failed;   /* cases that convicted nobody; 0: a free place */
@@ -204,6 +210,7 @@ struct repeat {
     uint64_t settled[REPEAT_COMMITS]; /* bit i: a case about member i ended */
     struct repeat_case cases[VIEW_MEMBERS_MAX]; /* one of each accuser */
     struct repeat_account account[REPEAT_ACCOUNTS];
+    struct repeat_counted counted;
 };
 
 enum repeat_end {
@@ -219,6 +226,10 @@ void repeat_init(struct repeat *r);
 
 /* A commit was made: cases of commits that are too old now are dismissed. */
 void repeat_commit(struct repeat *r, const struct repeat_commit *c);
+
+/* NULL: nobody speaks about that commit any more, or yet. */
+const struct repeat_commit *repeat_commit_of(const struct repeat *r,
+                                             const struct hash32 *hash);
 
 /* Whether that peer may open a case when that commit is the newest. */
 bool repeat_may_accuse(const struct repeat *r,

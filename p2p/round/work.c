@@ -140,6 +140,7 @@ static void say(struct work *w,
                                       .verdict = verdict}};
 
     word.end = speak(w, &word.body);
+    word.counted = w->repeat.counted;
     if (verdict == REPEAT_BAD &&
         (word.end == REPEAT_NONE || word.end == REPEAT_WAITS)) {
         note_look(w, &c->member[accused]);

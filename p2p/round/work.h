@@ -144,7 +144,8 @@ struct work_task {
 /* What this member says of a lease. */
 struct work_word {
     struct verdict_body body;
-    enum repeat_end end; /* what follows from it */
+    enum repeat_end end;           /* what follows from it.. */
+    struct repeat_counted counted; /* ..if that is not REPEAT_NONE */
 };
 
 struct work {

@@ -202,9 +202,7 @@ class Soak:
         return out
 
     def check_evidence(self):
-        """Whoever reads it finds the same. Of work there is none."""
-        if "LOCO_WORK" in self.lie:
-            return 0
+        """Whoever reads it finds the same."""
         paths = [p for m in self.honest for p in evidence_of(m.peer)]
         check(paths, "there is no evidence")
         for path in paths:

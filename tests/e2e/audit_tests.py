@@ -180,7 +180,25 @@ def made_up(kind):
         for peer in honest:
             seen = peer.wait_round(went + 3)
             check(seen["peers_in_round"] == 3, f"{peer.name}: {peer.brief()}")
+            check_evidence(s, peer, liar)
+        forget_all(s, honest, liar)
         liar.signal(signal.SIGTERM)
+
+
+def forget_all(s, honest, liar):
+    """One after the other dies and comes back; the liar wants in all the
+    time."""
+    for i, peer in enumerate(honest):
+        peer.kill()
+        peer.start("--join", s.uri(honest[i - 1]), program=LIAR,
+                   env={"LOCO_EVERY": "3"}).wait_up()
+        check("is evidence against" in peer.log(), peer.log()[-900:])
+        peer.wait_status(lambda t: t["peers_in_round"] == 3, "it is back")
+    went = max(p.status()["round"] for p in honest)
+    for peer in honest:
+        peer.wait_round(went + 3)
+        check(audits(peer)["convicts"] == 1, f"{peer.name} knows it")
+        check(in_view(peer, liar) == (False, True), f"{peer.name}: it is in")
 
 
 @test("a member that trains on other text than that of its lease is convicted "

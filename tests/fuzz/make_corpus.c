@@ -20,6 +20,7 @@
 #include "proto/record.h"
 #include "proto/uri.h"
 #include "tests/unit/daemon/crime.h"
+#include "tests/unit/p2p/dispute.h"
 #include "tests/unit/proto/example.h"
 
 static const char *folder;
@@ -309,6 +310,37 @@ static void save_evidence(void)
     crime_close(c);
 }
 
+/* The same of bad work: conviction_fuzz.c. */
+static void save_conviction(void)
+{
+    static const uint8_t words[] = {2, 0, 4, 0, 1, 3, 5, 2, 4, 1,
+                                    3, 0, 0, 4, 5, 0, 5, 9, 0};
+    struct crime *c = crime_room(sizeof *c);
+    struct dispute d;
+    uint8_t encoded[FRAME_CONTROL_MAX], *bytes, *file;
+    size_t len;
+    int n;
+
+    crime_members(c);
+    crime_manifest(&c->manifest, "e3m0", "centred");
+    memcpy(c->manifest.sync.audit, "work", sizeof "work");
+    crime_sign(c, &c->author);
+    dispute_open(&d, &c->run);
+    n = msg_encode(&conviction_schema, &d.c, encoded, sizeof encoded);
+    crime_need(n > 0 && evidence_write_work(c->wire, c->n_wire, encoded,
+                                            (size_t)n, &bytes, &len) == 0);
+    file = crime_room(len + 1);
+    memcpy(file + 1, bytes, len);
+    save("conviction/convicts", file, (int)len + 1);
+    save("conviction/half", file, (int)len / 2);
+    save("conviction/changed", "\1\1\2\0\20\1\3\0", 8);
+    save("conviction/words", words, sizeof words);
+    save("conviction/fewer", words, 7);
+    free(file);
+    free(bytes);
+    free(c);
+}
+
 int main(int argc, char **argv)
 {
     static const uint8_t seed[SIGN_SEED_BYTES] = {1, 2, 3};
@@ -329,6 +361,7 @@ int main(int argc, char **argv)
     save_manifest(&id);
     save_text();
     save_evidence();
+    save_conviction();
     save_ask(&id);
     return is_stale;
 }

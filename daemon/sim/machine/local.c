@@ -448,12 +448,32 @@ static void begin_pipe(struct local *l, uint32_t peer, const struct job *job)
     begin(l, peer, job, 0);
 }
 
+static bool
+is_manifest(const struct local *l, const struct job *job, const struct out *out)
+{
+    return job->configure.len == l->opt.manifest_len &&
+           memcmp(out->bytes + job->configure.at, l->opt.manifest,
+                  l->opt.manifest_len) == 0;
+}
+
+/* What convicts of bad work. Of sums it is checked at daemon/jobs/evidence.h.
+ */
+static void show(struct local *l,
+                 uint32_t peer,
+                 const struct out_span *conviction,
+                 const struct out *out)
+{
+    if (conviction->len > 0 && l->calls.convicted != NULL) {
+        l->calls.convicted(l->calls.self, peer, out->bytes + conviction->at,
+                           conviction->len);
+    }
+}
+
 static void
 on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
 {
     struct local *l = self;
     struct machine *m = &l->machines[peer];
-    int rc;
 
     switch (job->type) {
     case JOB_TRAIN:
@@ -478,9 +498,11 @@ on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
             begin(l, peer, job, 0);
         }
         break;
-    case JOB_REVOKED:  /* who comes back is told again */
-    case JOB_EVIDENCE: /* what it says is checked at daemon/jobs/evidence.h */
-    case JOB_OVER:     /* its trainer rests anyway */
+    case JOB_EVIDENCE:
+        show(l, peer, &job->evidence.conviction, out);
+        break;
+    case JOB_REVOKED: /* who comes back is told again */
+    case JOB_OVER:    /* its trainer rests anyway */
         break;
     case JOB_PIPE:
         begin_pipe(l, peer, job);
@@ -508,12 +530,7 @@ on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
                         (const char *)out->bytes + job->log.text.at);
         break;
     case JOB_CONFIGURE:
-        rc = job->configure.len == l->opt.manifest_len &&
-                     memcmp(out->bytes + job->configure.at, l->opt.manifest,
-                            l->opt.manifest_len) == 0
-                 ? 0
-                 : LOCO_EHASH;
-        begin(l, peer, job, rc);
+        begin(l, peer, job, is_manifest(l, job, out) ? 0 : LOCO_EHASH);
         break;
     default:
         begin(l, peer, job, 0);

@@ -122,6 +122,12 @@ struct local_calls {
     const struct node *(*node)(void *self, uint32_t peer);
     void (*stopped)(void *self, uint32_t peer, int rc);
     void (*logged)(void *self, uint32_t peer, int level, const char *text);
+    /* What convicts a member of bad work is to be written down
+     * (p2p/round/conviction.h, encoded). NULL: nobody looks. */
+    void (*convicted)(void *self,
+                      uint32_t peer,
+                      const uint8_t *bytes,
+                      size_t len);
     /* Stages only. */
     void (*stepped)(void *self, uint32_t peer, const struct local_step *s);
     void (*wrong)(void *self, const char *what);
