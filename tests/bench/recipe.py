@@ -157,6 +157,10 @@ class Bench(kept.Kept):
                 "lab.eval_tokens=2048"]
         return found
 
+    def more(self, c):
+        """More options of `loco sim train`."""
+        return []
+
     def train(self, c):
         model, batch = self.models[c["model"]]
         model = TINY if self.a.short else model
@@ -165,7 +169,7 @@ class Bench(kept.Kept):
         result = kept.simulate(
             self.a.build, "--sync", c["preset"], "--peers", c["peers"],
             "--tokens", self.tokens(c), "--model", model, "--seed", c["seed"],
-            "--data", self.room.data(), "--dtype", "fp32",
+            "--data", self.room.data(), "--dtype", "fp32", *self.more(c),
             *(w for s in self.settings(c, batch) for w in ("--set", s)))
         if result is not None:
             result.pop("points", None)
