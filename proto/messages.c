@@ -706,17 +706,25 @@ bool message_verify(const struct signer *signer,
                                     bytes, (size_t)n, sig);
 }
 
-void message_commit_hash(const struct plan_body *plan,
+void message_commit_name(const struct hash32 *plan,
                          const struct hash32 *result,
                          struct hash32 *out)
 {
     struct {
         struct hash32 plan, result;
-    } pair;
+    } pair = {*plan, *result};
 
-    message_hash(&plan_body_schema, "loco-plan-1", plan, &pair.plan);
-    pair.result = *result;
     hash_bytes("loco-commit-1", &pair, sizeof pair, out);
+}
+
+void message_commit_hash(const struct plan_body *plan,
+                         const struct hash32 *result,
+                         struct hash32 *out)
+{
+    struct hash32 hash;
+
+    message_hash(&plan_body_schema, "loco-plan-1", plan, &hash);
+    message_commit_name(&hash, result, out);
 }
 
 void message_join_proof(const struct join_body *join,

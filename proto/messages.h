@@ -1084,6 +1084,11 @@ bool message_verify(const struct signer *signer,
                     const void *body,
                     const uint8_t sig[SIGN_BYTES]);
 
+/* Name of the commit of the plan of that hash with `result`. */
+void message_commit_name(const struct hash32 *plan,
+                         const struct hash32 *result,
+                         struct hash32 *out);
+
 /* Name of the commit of `plan` with `result`. */
 void message_commit_hash(const struct plan_body *plan,
                          const struct hash32 *result,

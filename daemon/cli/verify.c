@@ -107,19 +107,21 @@ static void finding(const struct evidence_verdict *v, char *out, size_t cap)
                        "no finite numbers",
                        v->n_members);
         return;
-    case EVIDENCE_BAD_WORK: /* print_work() */
-        out[0] = '\0';
+    case EVIDENCE_BAD_WORK: /* is about no sum: print_work() */
+        (void)snprintf(out, cap, "are no sum");
         return;
     }
 }
 
 static void print_work(const struct evidence_verdict *v, const char *run)
 {
-    (void)printf("In run %s, of the %u full members of a view of epoch %llu "
-                 "that it worked in, %u made its work for round %llu again and "
-                 "signed that it is bad.\n",
-                 run, v->n_members, (unsigned long long)v->epoch, v->n_words,
-                 (unsigned long long)v->round);
+    (void)printf("In run %s it voted for round %llu in a view of epoch %llu "
+                 "that has %u full members, and %u of them signed that its "
+                 "work for that round is bad.\n"
+                 "The file does not show that this view is one of the run: "
+                 "that know its members.\n",
+                 run, (unsigned long long)v->round,
+                 (unsigned long long)v->epoch, v->n_members, v->n_words);
 }
 
 static void print_sum(const struct evidence_verdict *v, const char *run)
@@ -157,24 +159,39 @@ static const char *finding_name(enum evidence_finding f)
                                     : "no-numbers";
 }
 
-static int print_verdict_json(const struct evidence_verdict *v)
+/* What both kinds have. */
+static json_t *verdict_json(const struct evidence_verdict *v)
 {
     char run[ID_HEX_MAX], id[ID_HEX_MAX], brief[ID_SHORT_MAX];
 
     hash32_hex(&v->run, run);
     id_hex(&v->accused, id);
     id_short(&v->accused, brief);
-    return cli_print_json(
-        json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, "
-                  "s:f, s:I}",
-                  "convicts", 1, "peer_id", id, "short", brief, "run_id", run,
-                  "round", (json_int_t)v->round, "epoch", (json_int_t)v->epoch,
-                  "members", (json_int_t)v->n_members, "first",
-                  (json_int_t)v->first, "elements",
-                  (json_int_t)(v->end - v->first), "finding",
-                  finding_name(v->finding), "differ", (json_int_t)v->n_differ,
-                  "largest", v->largest, "words", (json_int_t)v->n_words),
-        JSON_REAL_PRECISION(9));
+    return json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:s}", "convicts", 1,
+                     "peer_id", id, "short", brief, "run_id", run, "round",
+                     (json_int_t)v->round, "epoch", (json_int_t)v->epoch,
+                     "members", (json_int_t)v->n_members, "finding",
+                     finding_name(v->finding));
+}
+
+static int print_verdict_json(const struct evidence_verdict *v)
+{
+    json_t *more =
+        v->finding == EVIDENCE_BAD_WORK
+            ? json_pack("{s:I}", "words", (json_int_t)v->n_words)
+            : json_pack("{s:I, s:I, s:I, s:f}", "first", (json_int_t)v->first,
+                        "elements", (json_int_t)(v->end - v->first), "differ",
+                        (json_int_t)v->n_differ, "largest", v->largest);
+    json_t *all = verdict_json(v);
+    bool bad =
+        all == NULL || more == NULL || json_object_update(all, more) != 0;
+
+    json_decref(more);
+    if (bad) {
+        json_decref(all);
+        all = NULL;
+    }
+    return cli_print_json(all, JSON_REAL_PRECISION(9));
 }
 
 static int verify_evidence(const char *path, bool json)
@@ -213,8 +230,8 @@ int cli_verify(const struct cli_call *call)
          "stage"},
         {"--evidence", CLI_TEXT, &evidence, "FILE",
          "what convicts a member of a run with audits, of a wrong sum or of "
-         "bad "
-         "work; needs nothing else, and exit code 0 means that it convicts"},
+         "bad work; needs nothing else, and exit code 0 means that it "
+         "convicts"},
         {"--json", CLI_FLAG, &json, NULL,
          "of --evidence: print one JSON object"},
     };

@@ -25,8 +25,8 @@
  * wrongly is convicted, too.
  *
  * *Work.* More than half of the full members of a view made it again and signed
- * that it is bad, and the accused signed that it works in that view
- * (p2p/round/conviction.h has what this proves):
+ * that it is bad, and the accused voted for that commit in that view
+ * (p2p/round/conviction.h has what this proves, and what it does not):
  *
  *     "LOCOWORK", u32 version
  *     two sections: the manifest, the conviction
@@ -125,7 +125,8 @@ struct evidence_verdict {
     uint32_t n_members;  /* of the plan; BAD_WORK: full ones of the view */
     uint64_t first, end; /* elements of the block; BAD_WORK: 0 */
     enum evidence_finding finding;
-    uint32_t n_words;  /* BAD_WORK: so many of them say so */
+    uint32_t n_words; /* BAD_WORK: so many of them say so.. */
+    struct peer_id member[VIEW_MEMBERS_MAX]; /* ..of these n_members */
     uint32_t n_differ; /* DIFFERS: elements, decoded; 0: only bytes differ */
     double largest;    /* DIFFERS: difference of two decoded elements */
 };

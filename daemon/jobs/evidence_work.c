@@ -30,13 +30,17 @@ static void fill(struct evidence_verdict *v,
 {
     *v = (struct evidence_verdict){
         .run = f->run,
-        .round = c->round,
+        .round = c->vote.body.round,
         .epoch = c->view.epoch,
         .accused = view_member_id(&c->view.members[c->accused]),
-        .n_members = view_n_full(&c->view),
         .finding = EVIDENCE_BAD_WORK,
         .n_words = c->n_words,
     };
+    for (uint32_t i = 0; i < c->view.n_members; i++) {
+        if (view_is_full(&c->view, i)) {
+            v->member[v->n_members++] = view_member_id(&c->view.members[i]);
+        }
+    }
 }
 
 int evidence_check_work(struct evidence_file *f, struct evidence_verdict *v)

@@ -153,7 +153,7 @@ struct out_span node_span_of(struct node *n,
 
     if (len > 0) {
         span.at = out_bytes(n->out, bytes, (size_t)len);
-        span.len = (uint32_t)len;
+        span.len = span.at == UINT32_MAX ? 0 : (uint32_t)len;
     }
     return span;
 }

@@ -64,7 +64,8 @@ uint64_t node_audit_deadline(const struct node *n);
 void node_audit_seg_done(struct node *n, const struct event_seg_done *ev);
 void node_on_audited(struct node *n, const struct local_event *e);
 
-/* That struct in its encoding, for a job; len 0: it has none. */
+/* That struct in its encoding, for a job; len 0: it has none, or there is
+ * no room. */
 struct out_span node_span_of(struct node *n,
                              const struct msg_schema *schema,
                              const void *message);

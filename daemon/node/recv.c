@@ -262,9 +262,7 @@ X(accepted)
 
 void node_on_ready(struct node *n, int peer, const struct ready *m)
 {
-    if (round_on_ready(&n->round, peer, m, n->now)) {
-        node_work_ready(n, peer, m);
-    }
+    round_on_ready(&n->round, peer, m, n->now);
 }
 
 void node_on_plan(struct node *n, int peer, const struct plan *m)

@@ -114,6 +114,7 @@ void node_on_goodbye(struct node *n, int peer, const struct goodbye *m)
 void node_convict(struct node *n, const struct peer_id *id)
 {
     ballot_convict(&n->ballot, id);
+    work_convict(&n->work.core, id);
 }
 
 /* ---- founding and joining --------------------------------------------- */

@@ -137,6 +137,10 @@ void node_work_committed(struct node *n, bool decided)
         return;
     }
     describe(n, c);
+    if (with_us && hash32_eq(&n->round.last.plan.body.view, &n->ballot.hash)) {
+        conviction_commit(&n->work.notes, &n->ballot.cert.body, &n->round.last,
+                          &n->round.last_hash);
+    }
     work_follow(&n->work.core, c);
     if (c->takes_back) {
         n->work.next.what.round = 0;
@@ -328,47 +332,34 @@ void node_work_seg_done(struct node *n, const struct event_seg_done *ev)
 /* ---- verdicts -------------------------------------------------------------
  */
 
-void node_work_ready(struct node *n, int peer, const struct ready *m)
-{
-    const struct view_body *v = &n->ballot.cert.body;
-    int at = audits(n) && n->ballot.have
-                 ? view_index(v, &n->members.peers[peer].id)
-                 : -1;
-
-    if (at >= 0) {
-        conviction_ready(&n->work.notes, v, &n->ballot.hash, (uint32_t)at, m);
-    }
-}
-
 /* Write down what anybody can check. */
 static void keep_evidence(struct node *n,
                           const struct verdict_body *v,
                           const struct repeat_counted *counted)
 {
-    const struct repeat_commit *commit =
-        repeat_commit_of(&n->work.core.repeat, &v->commit);
     struct job_evidence what = {.round = v->round};
     struct conviction c;
-    struct job *job;
+    struct job *job = NULL;
 
-    if (commit == NULL ||
-        !conviction_make(&n->work.notes, commit, &v->accused, counted, &c)) {
-        out_log(n->out, LOG_INFO,
-                "no evidence about that can be kept: too many views ago");
+    if (conviction_make(&n->work.notes, &v->commit, &v->accused, counted, &c)) {
+        what.conviction = node_span_of(n, &conviction_schema, &c);
+        job = what.conviction.len == 0 ? NULL : out_job(n->out, JOB_EVIDENCE);
+    }
+    if (job == NULL) {
+        out_log(n->out, LOG_WARN,
+                "round %llu: no evidence about that can be kept: its vote is "
+                "not in the record of the commit",
+                (unsigned long long)v->round);
         return;
     }
-    what.conviction = node_span_of(n, &conviction_schema, &c);
-    job = out_job(n->out, JOB_EVIDENCE);
-    if (job != NULL) {
-        job->evidence = what;
-    }
+    job->evidence = what;
+    (void)convicts_add(&n->work.written, &v->accused);
 }
 
 static void convict(struct node *n,
                     const struct verdict_body *v,
                     const struct repeat_counted *counted)
 {
-    bool known = convicts_has(&n->ballot.convicts, &v->accused);
     char name[ID_SHORT_MAX];
 
     id_short(&v->accused, name);
@@ -379,7 +370,8 @@ static void convict(struct node *n,
     node_convict(n, &v->accused);
     n->work.n_convicted++;
     n->work.convicted = v->accused;
-    if (!known) {
+    if (!id_eq(&v->accused, &n->opt.self) &&
+        !convicts_has(&n->work.written, &v->accused)) {
         keep_evidence(n, v, counted);
     }
 }
@@ -406,7 +398,9 @@ static void say(struct node *n, const struct work_word *w)
     word->said.body = w->body;
     if (message_sign(&n->opt.signer, &verdict_body_schema, &w->body,
                      word->said.sig) == 0) {
-        conviction_word(&n->work.notes, &w->counted, word->said.sig);
+        if (w->body.verdict == REPEAT_BAD) {
+            conviction_word(&n->work.notes, &w->counted, word->said.sig);
+        }
         n->work.n_words++;
         word->tells = TELLS;
         word->tell_ms = n->now;
@@ -479,7 +473,7 @@ void node_on_verdict(struct node *n, int peer, const struct verdict *m)
     log_word(n, &n->members.peers[peer].id, &m->body);
     say_words(n); /* our own ones, that counted before */
     end = work_on_verdict(&n->work.core, &n->members.peers[peer].id, &m->body);
-    if (end != REPEAT_NONE) {
+    if (end != REPEAT_NONE && m->body.verdict == REPEAT_BAD) {
         conviction_word(&n->work.notes, counted, m->sig);
     }
     if (end == REPEAT_CONVICTED) {

@@ -51,6 +51,7 @@ struct node_work {
     uint64_t n_convicted;     /* by more than half, as this peer counted */
     struct peer_id convicted; /* the last one */
     struct conviction_notes notes;
+    struct convicts written; /* whose conviction is on disk, or on its way */
 };
 
 void node_work_open(struct node *n);
@@ -77,9 +78,6 @@ struct report_state;
 void node_work_announce(struct node *n,
                         const struct report_state *state,
                         bool goes_on);
-
-/* A READY of our view, signed by its maker. */
-void node_work_ready(struct node *n, int peer, const struct ready *m);
 
 /* The trainer is free for the next round. True: it is not trained for, as a
  * lease of somebody else is made again. */

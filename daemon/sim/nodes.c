@@ -414,7 +414,8 @@ static int settings(struct sim *s, struct sim_result *result)
         {"join.read_tenths", "", 1, 1000, .u32 = &s->shards.read_tenths},
         {"audit.percent", "", 1, 100, .u32 = &l->missum_percent},
         {"work.kind", "", 1, 15, .u32 = &s->work.kind},
-        {"work.liars", "", 1, 16, .u32 = &s->work.liars},
+        {"work.every", "", 1, 1000, .u32 = &s->work.every},
+        {"work.liars", "", 1, SIM_LIARS_MAX, .u32 = &s->work.liars},
         {"convicts.kind", "", 1, 9, .u32 = &s->trial_kind},
         {"convicts.accusers", "", 1, 64, .u32 = &s->accusers},
         {"liar.kind", "", 1, LIE_ALL, .u32 = &s->lie},
@@ -491,13 +492,13 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
         sc->options(s);
     }
     rc = settings(s, result);
+    rc = rc != 0 ? rc : sim_work_made(s, result);
     if (rc != 0) {
         return rc;
     }
     sim_shards_made(s);
     sim_liars_made(s);
     sim_convicts_made(s);
-    sim_work_made(s);
     if (s->local_opt.trainers > 0) { /* models of one size */
         s->local_opt.n_params -= s->local_opt.n_params % s->local_opt.trainers;
     }

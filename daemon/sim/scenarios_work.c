@@ -25,7 +25,8 @@
  *  15  FORGET    as LIE; when most convict it each other one dies and comes
  *                back, one after the other
  *
- * With work.liars more members lie as the victim does, those behind it.
+ * With work.liars more members lie as the victim does (LIE, FORGET), or so
+ * many accuse (ACCUSERS): those behind it.
  *
  * W: nobody honest is ever convicted, nor found silent by most. A liar that
  * more than half of the others convicted is in no view of theirs, and is
@@ -41,8 +42,9 @@
  *
  * Figures: commits with the liar after its first lie (work_with), how many of
  * the others convict it at the end (work_holders), and rounds until most
- * convicted each liar (work_rounds).
+ * convicted the last liar (work_rounds), summed over liars (work_rounds_all).
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,8 +134,12 @@ static bool is_lost(const struct sim *s, uint64_t round)
 
 static bool is_friend(const struct sim *s, uint32_t q)
 {
+    uint32_t behind = (q + s->n - s->victim) % s->n;
+    uint32_t n =
+        s->work.kind == KIND_ACCUSERS && s->work.liars > 0 ? s->work.liars : 2;
+
     return (s->work.kind == KIND_ACCUSERS || s->work.kind == KIND_BOTH) &&
-           (q == (s->victim + 1) % s->n || q == (s->victim + 2) % s->n);
+           behind >= 1 && behind <= n;
 }
 
 static const struct node_work *work_of(const struct sim *s, uint32_t q)
@@ -143,7 +149,7 @@ static const struct node_work *work_of(const struct sim *s, uint32_t q)
 
 uint32_t sim_work_every(const struct sim *s)
 {
-    return all_audit(s) ? 1 : 0;
+    return all_audit(s) ? 1 : s->work.every;
 }
 
 /* Place of a peer in a view of all. */
@@ -238,7 +244,7 @@ static uint32_t n_holders(const struct sim *s)
 
 void sim_work_started(struct sim *s, uint32_t peer)
 {
-    for (uint32_t q = 0; peer < VIEW_MEMBERS_MAX && q < s->n; q++) {
+    for (uint32_t q = 0; peer < VIEW_MEMBERS_MAX && q < VIEW_MEMBERS_MAX; q++) {
         if (s->work.held[peer] >> q & 1) {
             node_convict(s->nodes[peer], &world_identity(s->world, q)->id);
         }
@@ -262,8 +268,11 @@ void sim_work_convicted(void *self,
                    peer, errmsg);
     } else {
         struct peer_id id = view_member_id(&c->view.members[c->accused]);
+        uint32_t who = world_find(s->world, &id);
 
-        s->work.held[peer] |= 1ULL << world_find(s->world, &id);
+        if (peer < VIEW_MEMBERS_MAX && who < VIEW_MEMBERS_MAX) {
+            s->work.held[peer] |= 1ULL << who;
+        }
     }
     free(c);
 }
@@ -288,6 +297,20 @@ static void forget_all(struct sim *s)
         }
     }
     world_call(s->world, now + (n + 2) * GAP_MS, forgot_call, s, 0);
+}
+
+/* Who convicted somebody wrote down what proves it, of each. */
+static void look_at_evidence(struct sim *s)
+{
+    for (uint32_t q = 0; q < s->n; q++) {
+        const struct node_work *w = work_of(s, q);
+        int files = __builtin_popcountll(s->work.held[q]);
+
+        if (w != NULL && !is_liar(s, q) && w->n_convicted > (uint64_t)files) {
+            check_fail(s->check, "W: peer %u convicts %u, and wrote %d down", q,
+                       (uint32_t)w->n_convicted, files);
+        }
+    }
 }
 
 /* No liar is in a view of those that came back with what convicts it. */
@@ -326,6 +349,17 @@ static void misjudge(const struct sim *s)
     }
 }
 
+/* Most convict a liar by that round. */
+static void note_known(struct sim *s, uint64_t round)
+{
+    for (uint32_t k = 0; lies(s) && k < n_liars(s); k++) {
+        if (s->work.known[k] == 0 &&
+            2 * n_holders_of(s, (s->victim + k) % s->n) > s->n - 1) {
+            s->work.known[k] = (uint32_t)(round - s->work.begun_round);
+        }
+    }
+}
+
 /* Count the rounds that the victim has a part in. */
 static void look_call(void *data, uint64_t arg)
 {
@@ -346,6 +380,7 @@ static void look_call(void *data, uint64_t arg)
         if (s->work.kind == KIND_GAPS && c->round % 4 == 2) {
             local_hang(s->local, s->victim, HANG_MS);
         }
+        note_known(s, c->round);
         if (lies(s) && s->work.known_round == 0 &&
             2 * n_holders(s) > s->n - 1) {
             s->work.known_round = c->round;
@@ -354,6 +389,7 @@ static void look_call(void *data, uint64_t arg)
             }
         }
     }
+    look_at_evidence(s);
     look_at_views(s);
     if (!s->done) {
         world_call(s->world, world_now(s->world) + LOOK_MS, look_call, s, 0);
@@ -394,8 +430,14 @@ void options_work(struct sim *s)
     }
 }
 
-void sim_work_made(struct sim *s)
+int sim_work_made(struct sim *s, struct sim_result *result)
 {
+    if (s->work.on && (s->n > VIEW_MEMBERS_MAX || s->work.liars >= s->n)) {
+        (void)snprintf(result->violation, sizeof result->violation,
+                       "work: --peers is at most %d, and work.liars below it",
+                       VIEW_MEMBERS_MAX);
+        return LOCO_EINVAL;
+    }
     if (s->work.kind == KIND_NEWCOMER) {
         s->starters = s->n - 1;
         s->need = s->n;
@@ -408,6 +450,7 @@ void sim_work_made(struct sim *s)
     if (s->work.kind == KIND_BACK) {
         s->local_opt.rollback_microbits = 500000;
     }
+    return 0;
 }
 
 void setup_work(struct sim *s)
@@ -437,9 +480,6 @@ static void check_peer(struct sim *s, uint32_t q, const struct node_work *w)
         (!lies(s) || !is_liar(s, world_find(s->world, &w->convicted)))) {
         check_fail(s->check, "W: peer %u convicts one that is honest", q);
     }
-    if (!liar && w->n_convicted > 0 && s->work.held[q] == 0) {
-        check_fail(s->check, "W: peer %u convicts, and wrote nothing down", q);
-    }
     if (!liar && s->lives[q] == 1 && 2 * sim_n_finding(s, q) > s->n) {
         check_fail(s->check,
                    "W: most find peer %u silent, which is honest (victim %u)",
@@ -467,6 +507,10 @@ void check_work(struct sim *s)
         s->work.known_round == 0) {
         check_fail(s->check, "W: after %u rounds only %u convict a liar",
                    s->work.n_rounds, n_holders(s));
+    }
+    if (s->work.kind == KIND_FORGET && s->work.n_rounds >= ENOUGH &&
+        !s->work.restarted) {
+        check_fail(s->check, "W: the others did not die and come back");
     }
     if (s->work.on && s->rounds >= 100 && s->work.read == 0) {
         check_fail(s->check, "W: nobody made a lease again");
@@ -496,6 +540,17 @@ void check_work(struct sim *s)
     }
 }
 
+/* Rounds until most convicted a liar, of all liars. */
+static double sum_known(const struct sim *s)
+{
+    double sum = 0;
+
+    for (uint32_t k = 0; k < n_liars(s); k++) {
+        sum += s->work.known[k];
+    }
+    return sum;
+}
+
 void sim_work_judge(const struct sim *s, struct sim_result *r)
 {
     if (s->work.on) {
@@ -507,6 +562,7 @@ void sim_work_judge(const struct sim *s, struct sim_result *r)
             sim_figure(r, "work_rounds",
                        (double)(s->work.known_round - s->work.begun_round),
                        SIM_MAX);
+            sim_figure(r, "work_rounds_all", sum_known(s), SIM_SUM);
         }
     }
 }

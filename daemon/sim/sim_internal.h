@@ -25,6 +25,8 @@ struct scenario {
     bool needs_base; /* first run without faults: counts victim_actions */
 };
 
+#define SIM_LIARS_MAX 16
+
 struct sim {
     struct sim_options opt;
     struct world_options world_opt;
@@ -75,9 +77,11 @@ struct sim {
         uint64_t round;       /* the newest that was seen, */
         uint32_t n_rounds;    /* since the victim lies, */
         uint32_t n_with;      /* of them those that it has a part in */
+        uint32_t every;       /* each audits one round of so many; 0: as ever */
         uint32_t liars;       /* so many lie, the victim first; 0: it alone */
         uint64_t begun_round; /* the newest when they began.. */
         uint64_t known_round; /* ..and when most convict each; 0: not yet */
+        uint32_t known[SIM_LIARS_MAX]; /* rounds from then, of each; 0: not */
         /* By peer: whom it convicts, by what it keeps on disk (bits). */
         uint64_t held[VIEW_MEMBERS_MAX];
         bool restarted; /* all others died once, and are back */
@@ -221,7 +225,8 @@ uint32_t sim_n_finding(const struct sim *s, uint32_t peer);
 const struct node_commit *sim_newest_but(const struct sim *s, uint32_t peer);
 /* scenarios_work.c */
 void options_work(struct sim *s);
-void sim_work_made(struct sim *s); /* its kind is known */
+/* Its kind is known. LOCO_EINVAL: what cannot be, and result->violation. */
+int sim_work_made(struct sim *s, struct sim_result *result);
 void setup_work(struct sim *s);
 void check_work(struct sim *s);
 void sim_work_started(struct sim *s, uint32_t peer);

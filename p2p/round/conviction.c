@@ -14,35 +14,40 @@ MSG_PART(conviction_word,
 MSG_DEFINE(conviction,
            MSG_FIELD_STRUCT(struct conviction, view, view_body_schema),
            MSG_FIELD_U8(struct conviction, accused),
-           MSG_FIELD_STRUCT(struct conviction, ready, ready_schema),
-           MSG_FIELD_U64(struct conviction, round),
-           MSG_FIELD_FIXED(struct conviction, commit),
+           MSG_FIELD_STRUCT(struct conviction, vote, vote_schema),
            MSG_ARRAY_STRUCT(
                struct conviction, words, n_words, conviction_word_schema));
 
 /* ---- checking ------------------------------------------------------------
  */
 
-/* The accused signed that it is in that view. */
-static int check_ready(const struct conviction *c,
-                       const struct signer *signer,
-                       char *errmsg)
+/* The accused signed that it made the commit with these members. */
+static int check_vote(const struct conviction *c,
+                      const struct signer *signer,
+                      char *errmsg)
 {
-    const struct ready_body *r = &c->ready.body;
+    const struct vote_body *v = &c->vote.body;
     struct hash32 hash;
 
-    if (c->accused >= c->view.n_members) {
-        return errmsg_invalid(errmsg, "the accused is no member of the view");
+    if (c->accused >= c->view.n_members ||
+        !view_is_full(&c->view, c->accused)) {
+        return errmsg_invalid(errmsg,
+                              "the accused is no full member of the view");
     }
     view_hash(&c->view, &hash);
-    if (!hash32_eq(&r->view, &hash) || r->epoch != c->view.epoch) {
+    if (!hash32_eq(&v->view, &hash) || v->epoch != c->view.epoch) {
         return errmsg_fail(errmsg, LOCO_EHASH,
-                           "the READY is of another view than the one shown");
+                           "the vote is of another view than the one shown");
+    }
+    if (hash32_is_zero(&v->result)) {
+        return errmsg_invalid(errmsg,
+                              "the accused has no part in the plan: it voted "
+                              "as a witness");
     }
     if (!message_verify(signer, c->view.members[c->accused].public_key,
-                        &ready_body_schema, r, c->ready.sig)) {
+                        &vote_body_schema, v, c->vote.sig)) {
         return errmsg_fail(errmsg, LOCO_ESIG,
-                           "the READY is not signed by the accused");
+                           "the vote is not signed by the accused");
     }
     return 0;
 }
@@ -52,13 +57,13 @@ static int check_words(const struct conviction *c,
                        const struct signer *signer,
                        char *errmsg)
 {
-    const struct verdict_body said = {
-        .round = c->round,
-        .commit = c->commit,
+    struct verdict_body said = {
+        .round = c->vote.body.round,
         .accused = view_member_id(&c->view.members[c->accused]),
         .verdict = REPEAT_BAD,
     };
 
+    message_commit_name(&c->vote.body.plan, &c->vote.body.result, &said.commit);
     for (uint32_t k = 0; k < c->n_words; k++) {
         const struct conviction_word *w = &c->words[k];
 
@@ -94,7 +99,7 @@ int conviction_check(const struct conviction *c,
     if (!view_well_formed(&c->view)) {
         return errmsg_invalid(errmsg, "the view is none that members make");
     }
-    rv = check_ready(c, signer, errmsg);
+    rv = check_vote(c, signer, errmsg);
     rv = rv != 0 ? rv : check_words(c, signer, errmsg);
     if (rv == 0 && (full < REPEAT_FULL_MIN || 2 * c->n_words <= full)) {
         return errmsg_invalid(errmsg,
@@ -108,30 +113,38 @@ int conviction_check(const struct conviction *c,
 /* ---- notes ---------------------------------------------------------------
  */
 
-/* The notes of a view; `i` views ago. */
-static uint32_t place_of(const struct conviction_notes *notes, uint32_t i)
+static bool is_signed(const uint8_t sig[SIGN_BYTES])
 {
-    return (notes->n_views - 1 - i) % CONVICTION_VIEWS;
+    static const uint8_t none[SIGN_BYTES];
+
+    return memcmp(sig, none, sizeof none) != 0;
 }
 
-void conviction_ready(struct conviction_notes *notes,
-                      const struct view_body *view,
-                      const struct hash32 *hash,
-                      uint32_t i,
-                      const struct ready *m)
+void conviction_commit(struct conviction_notes *notes,
+                       const struct view_body *view,
+                       const struct commit *record,
+                       const struct hash32 *hash)
 {
-    struct conviction_view *v = &notes->views[place_of(notes, 0)];
+    const struct plan_body *p = &record->plan.body;
+    struct conviction_commit *c =
+        &notes->commits[notes->n_commits % REPEAT_COMMITS];
 
-    if (notes->n_views == 0 || !hash32_eq(&v->hash, hash)) {
-        notes->n_views++;
-        v = &notes->views[place_of(notes, 0)];
-        v->hash = *hash;
-        v->view = *view;
-        v->have = 0;
-    }
-    if (!(v->have >> i & 1)) {
-        v->have |= 1ULL << i;
-        v->ready[i] = *m;
+    notes->n_commits++;
+    c->hash = *hash;
+    c->view = *view;
+    c->vote = (struct vote_body){.epoch = p->epoch,
+                                 .view = p->view,
+                                 .round = p->round,
+                                 .result = record->result};
+    message_hash(&plan_body_schema, "loco-plan-1", p, &c->vote.plan);
+    c->voted = 0;
+    for (uint32_t k = 0; k < record->n_votes && k < p->n_members; k++) {
+        int at = view_index_key(view, record->votes[k].public_key);
+
+        if (at >= 0 && is_signed(record->votes[k].sig)) {
+            c->voted |= 1ULL << at;
+            memcpy(c->sig[at], record->votes[k].sig, SIGN_BYTES);
+        }
     }
 }
 
@@ -139,68 +152,51 @@ void conviction_word(struct conviction_notes *notes,
                      const struct repeat_counted *counted,
                      const uint8_t sig[SIGN_BYTES])
 {
-    memcpy(notes->sig[counted->place][counted->speaker], sig, SIGN_BYTES);
+    const uint64_t bit = 1ULL << counted->speaker;
+
+    if (counted->bad == bit) { /* it opened the case: its place is new */
+        notes->words[counted->place].have = 0;
+    }
+    notes->words[counted->place].have |= bit;
+    memcpy(notes->words[counted->place].sig[counted->speaker], sig, SIGN_BYTES);
 }
 
-/* Whether the same members count in both. */
-static bool is_of(const struct view_body *v, const struct repeat_commit *c)
+/* NULL: it is not here. */
+static const struct conviction_commit *
+find_commit(const struct conviction_notes *notes, const struct hash32 *hash)
 {
-    if (v->n_members != c->n || view_full(v) != c->full) {
-        return false;
-    }
-    for (uint32_t i = 0; i < c->n; i++) {
-        const struct peer_id id = view_member_id(&v->members[i]);
-
-        if (!id_eq(&id, &c->member[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* NULL: none. */
-static const struct conviction_view *find_view(const struct conviction_notes *n,
-                                               const struct repeat_commit *c,
-                                               uint32_t accused)
-{
-    for (uint32_t i = 0; i < CONVICTION_VIEWS && i < n->n_views; i++) {
-        const struct conviction_view *v = &n->views[place_of(n, i)];
-
-        if ((v->have >> accused & 1) && is_of(&v->view, c)) {
-            return v;
+    for (uint32_t i = 0; i < REPEAT_COMMITS && i < notes->n_commits; i++) {
+        if (hash32_eq(&notes->commits[i].hash, hash)) {
+            return &notes->commits[i];
         }
     }
     return NULL;
 }
 
 bool conviction_make(const struct conviction_notes *notes,
-                     const struct repeat_commit *commit,
+                     const struct hash32 *commit,
                      const struct peer_id *accused,
                      const struct repeat_counted *counted,
                      struct conviction *c)
 {
-    const struct conviction_view *v;
-    uint32_t at = 0;
+    const struct conviction_commit *of = find_commit(notes, commit);
+    int at = of == NULL ? -1 : view_index(&of->view, accused);
 
-    while (at < commit->n && !id_eq(&commit->member[at], accused)) {
-        at++;
-    }
-    v = at < commit->n ? find_view(notes, commit, at) : NULL;
-    if (v == NULL) {
+    if (at < 0 || !(of->voted >> at & 1) ||
+        (counted->bad & ~notes->words[counted->place].have) != 0) {
         return false;
     }
     memset(c, 0, sizeof *c);
-    c->view = v->view;
+    c->view = of->view;
     c->accused = (uint8_t)at;
-    c->ready = v->ready[at];
-    c->round = commit->round;
-    c->commit = commit->hash;
-    for (uint32_t i = 0; i < commit->n; i++) {
+    c->vote.body = of->vote;
+    memcpy(c->vote.sig, of->sig[at], SIGN_BYTES);
+    for (uint32_t i = 0; i < of->view.n_members; i++) {
         if (counted->bad >> i & 1) {
             struct conviction_word *w = &c->words[c->n_words++];
 
             w->member = (uint8_t)i;
-            memcpy(w->sig, notes->sig[counted->place][i], SIGN_BYTES);
+            memcpy(w->sig, notes->words[counted->place].sig[i], SIGN_BYTES);
         }
     }
     return true;

@@ -3,18 +3,21 @@
  *
  * Of whom more than half of all full members of a view say that its work is
  * bad, each having made it again (repeat.h), is convicted. Each word is signed
- * (VERDICT), but none says who those members are: whoever has some keys could
- * make a view of them and of anybody. So a *conviction* has the words, the
- * view, and a READY of the accused in that view: the accused signed itself that
- * it works with these members, and then more than half of them spoke. Any READY
- * of that view does, so that nothing is gained by withholding one.
+ * (VERDICT) and names a commit. A *conviction* has the words, the view, and the
+ * vote of the accused for that commit: a vote names its view, its plan and its
+ * result, and these two make the name of the commit. So the accused signed
+ * itself that it made this commit with these members. No commit is made
+ * without the votes of all whose work is in it, and its record has them; so a
+ * liar whose work is to count cannot withhold that.
  *
- * What it does not prove: that they are right. More than half of the members
- * put out whom they like, with a conviction or without. In a fork (the view
- * says so) the half is that of its members.
+ * What it does not prove: that those who speak are right; more than half of the
+ * members put out whom they like, with a conviction or without. Nor that the
+ * view is the run's: a newcomer that meets nobody but liars votes in a view
+ * that they made. So who takes a conviction of others asks whether it was a
+ * member of that view itself (daemon/convicts.c).
  *
- * `notes` are what a member keeps to make one: READYs of the last views, as
- * they come, and words of open cases.
+ * A commit that the next view decided has no votes: there is no conviction of
+ * its work.
  *
  * Pure: no clock, no message, no allocation.
  */
@@ -24,10 +27,6 @@
 #include "p2p/round/repeat.h"
 #include "proto/messages.h"
 
-/* Views that READYs are kept of. A case takes 24 rounds at most; where each
- * third one has a new view, they are enough. */
-#define CONVICTION_VIEWS 8
-
 struct conviction_word {
     uint8_t member;          /* its place in the view, a full one */
     uint8_t sig[SIGN_BYTES]; /* over verdict_body: bad */
@@ -35,10 +34,8 @@ struct conviction_word {
 
 struct conviction {
     struct view_body view;
-    uint8_t accused;      /* its place in the view */
-    struct ready ready;   /* of the accused, in that view */
-    uint64_t round;       /* of the work.. */
-    struct hash32 commit; /* ..that this commit has */
+    uint8_t accused;  /* its place in the view, a full member */
+    struct vote vote; /* of the accused, for the commit */
     uint32_t n_words;
     struct conviction_word words[VIEW_MEMBERS_MAX]; /* ascending by member */
 };
@@ -55,37 +52,43 @@ int conviction_check(const struct conviction *c,
 
 /* ---- notes -------------------------------------------------------------- */
 
-struct conviction_view {
-    struct hash32 hash; /* of the view */
+/* A commit, the view that made it, and who voted for it. */
+struct conviction_commit {
+    struct hash32 hash;
     struct view_body view;
-    uint64_t have; /* bit i: a READY of member i is here */
-    struct ready ready[VIEW_MEMBERS_MAX];
+    struct vote_body vote; /* of each member of the plan */
+    uint64_t voted;        /* bit i: sig[i] is that of member i of the view */
+    uint8_t sig[VIEW_MEMBERS_MAX][SIGN_BYTES];
 };
 
-/* 1 MB where all views are full; zeros to begin with. */
+/* What a member keeps to make convictions: the commits about which it may hear
+ * words, and the words "bad" of open cases. 0.5 MB, zeros to begin with; who
+ * makes no audits of work touches none of it. */
 struct conviction_notes {
-    uint32_t n_views; /* ever */
-    struct conviction_view views[CONVICTION_VIEWS];
-    /* By the place of a case (repeat.h) and of who said it, of the view. */
-    uint8_t sig[VIEW_MEMBERS_MAX][VIEW_MEMBERS_MAX][SIGN_BYTES];
+    uint32_t n_commits; /* ever */
+    struct conviction_commit commits[REPEAT_COMMITS];
+    /* By the place of a case (repeat.h), and of who said it in the view. */
+    struct {
+        uint64_t have;
+        uint8_t sig[VIEW_MEMBERS_MAX][SIGN_BYTES];
+    } words[VIEW_MEMBERS_MAX];
 };
 
-/* A READY of member i of that view, whose signature was checked. */
-void conviction_ready(struct conviction_notes *notes,
-                      const struct view_body *view,
-                      const struct hash32 *hash,
-                      uint32_t i,
-                      const struct ready *m);
+/* The record of a commit of that view, whose hash is `hash`. */
+void conviction_commit(struct conviction_notes *notes,
+                       const struct view_body *view,
+                       const struct commit *record,
+                       const struct hash32 *hash);
 
 /* A word "bad" counted, signed so. */
 void conviction_word(struct conviction_notes *notes,
                      const struct repeat_counted *counted,
                      const uint8_t sig[SIGN_BYTES]);
 
-/* What the last word about that case made. False: no READY of the accused in a
- * view of these members is here. */
+/* What the last word about that case made. False: the vote of the accused is
+ * not here, nor is a word of all who count. */
 bool conviction_make(const struct conviction_notes *notes,
-                     const struct repeat_commit *commit,
+                     const struct hash32 *commit,
                      const struct peer_id *accused,
                      const struct repeat_counted *counted,
                      struct conviction *c);

@@ -195,7 +195,7 @@ void round_count_early(struct round *r)
     }
 }
 
-bool round_on_ready(struct round *r,
+void round_on_ready(struct round *r,
                     int peer,
                     const struct ready *m,
                     uint64_t now_ms)
@@ -207,13 +207,13 @@ bool round_on_ready(struct round *r,
     if (index < 0 || m->body.epoch != r->epoch ||
         (m->body.round != r->round && !early && !late) ||
         !hash32_eq(&m->body.view, &r->ballot->hash)) {
-        return false;
+        return;
     }
     if (!message_verify(&r->opt.signer,
                         round_view(r)->members[index].public_key,
                         &ready_body_schema, &m->body, m->sig)) {
         r->malformed++;
-        return false;
+        return;
     }
     if (!round_work_fair(&r->terms, m->body.tokens, m->body.first_step,
                          m->body.last_step) ||
@@ -225,19 +225,18 @@ bool round_on_ready(struct round *r,
                               terms_elements(&r->terms, m->body.round),
                               r->terms.block)) {
         r->malformed++;
-        return true;
+        return;
     }
     if (early) { /* it counts when that round begins */
         r->early |= BIT(index);
         r->earlies[index] = m->body;
-        return true;
+        return;
     }
     note_work(r, (uint32_t)index, &m->body);
     if (late) {
-        return true;
+        return;
     }
     r->ready |= BIT(index);
     r->readies[index] = m->body;
     round_watch_ready(r, now_ms);
-    return true;
 }

@@ -248,6 +248,13 @@ static uint32_t find_commit(const struct repeat *r, const struct hash32 *hash)
     return i;
 }
 
+uint32_t repeat_age(const struct repeat *r, const struct hash32 *commit)
+{
+    uint32_t i = find_commit(r, commit);
+
+    return i < r->n_commits ? i : REPEAT_COMMITS;
+}
+
 const struct repeat_commit *repeat_commit_of(const struct repeat *r,
                                              const struct hash32 *hash)
 {
@@ -267,6 +274,33 @@ find_case(struct repeat *r, uint32_t commit, uint32_t accused)
         }
     }
     return NULL;
+}
+
+bool repeat_is_open(const struct repeat *r,
+                    const struct hash32 *commit,
+                    const struct peer_id *accused)
+{
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        const struct repeat_case *k = &r->cases[i];
+
+        if (k->open && hash32_eq(&r->commit[k->commit].hash, commit) &&
+            id_eq(&r->commit[k->commit].member[k->accused], accused)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void repeat_close(struct repeat *r, const struct peer_id *accused)
+{
+    for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
+        struct repeat_case *k = &r->cases[i];
+
+        if (k->open &&
+            id_eq(&r->commit[k->commit].member[k->accused], accused)) {
+            settle(r, k);
+        }
+    }
 }
 
 /* A free place; NULL: none is, or one of this accuser is open. */
@@ -358,7 +392,8 @@ enum repeat_end repeat_accuse(struct repeat *r,
                              .accuser = w.speaker,
                              .said = 1ULL << w.speaker,
                              .bad = 1ULL << w.speaker};
-    if (place == NULL || !is_possible(&r->commit[w.commit], &k) ||
+    if (place == NULL || w.commit > REPEAT_FRESH ||
+        !is_possible(&r->commit[w.commit], &k) ||
         !repeat_may_accuse(r, accuser, r->commit[0].round)) {
         return REPEAT_NONE;
     }

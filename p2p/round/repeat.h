@@ -28,7 +28,8 @@
  * REPEAT_CASES_MAX cases are looked into at a time, so that liars cannot have
  * all members do nothing else. Others wait, and words about them count. One
  * that is too old when there is room costs its accuser nothing, who is to look
- * at that maker again.
+ * at that maker again. So does one that read it too late for others to look
+ * into it (REPEAT_FRESH).
  *
  * Who is convicted: of whom more than half of all full members, each having
  * measured, say that the work is bad. The accused has no vote and counts in the
@@ -227,6 +228,17 @@ void repeat_init(struct repeat *r);
 /* A commit was made: cases of commits that are too old now are dismissed. */
 void repeat_commit(struct repeat *r, const struct repeat_commit *c);
 
+/* So many commits came after that one; REPEAT_COMMITS: it is not here. */
+uint32_t repeat_age(const struct repeat *r, const struct hash32 *commit);
+
+/* Whether a case about that work is open. */
+bool repeat_is_open(const struct repeat *r,
+                    const struct hash32 *commit,
+                    const struct peer_id *accused);
+
+/* That member is convicted: cases about it end, and nobody pays. */
+void repeat_close(struct repeat *r, const struct peer_id *accused);
+
 /* NULL: nobody speaks about that commit any more, or yet. */
 const struct repeat_commit *repeat_commit_of(const struct repeat *r,
                                              const struct hash32 *hash);
@@ -240,7 +252,8 @@ bool repeat_may_accuse(const struct repeat *r,
  * second accuser, whose word is one more of the same case. REPEAT_NONE: it is
  * not looked at: of another commit, of no full member, of no lease, of itself,
  * too early, of so few members that nobody can be convicted, after a case about
- * the same work ended, or with one of the accuser open. */
+ * the same work ended, with one of the accuser open, or so late that nobody can
+ * look into it any more. */
 enum repeat_end repeat_accuse(struct repeat *r,
                               const struct peer_id *accuser,
                               const struct hash32 *commit,

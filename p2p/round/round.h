@@ -237,8 +237,8 @@ void round_contribute(struct round *r,
 /* The contribution is spent or thrown away. */
 void round_contribution_clear(struct round *r);
 
-/* From a peer (row). True: that member of our view signed it. */
-bool round_on_ready(struct round *r,
+/* From a peer (row). */
+void round_on_ready(struct round *r,
                     int peer,
                     const struct ready *m,
                     uint64_t now_ms);

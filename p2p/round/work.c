@@ -68,12 +68,13 @@ static uint32_t look_again(struct work *w)
  * and has that one. */
 static void draw(struct work *w, uint64_t secret)
 {
-    const struct repeat_commit *c = &w->commit[1].what;
+    struct repeat_commit c = w->commit[1].what;
     uint32_t whom;
 
     w->draw = secret;
     if (is_chained(w, 1)) {
-        w->drawn[1] = repeat_draw(c, work_place(c, &w->self), secret, &whom)
+        c.lease &= ~convicts_mask(&w->convicts, c.member, c.n);
+        w->drawn[1] = repeat_draw(&c, work_place(&c, &w->self), secret, &whom)
                           ? whom + 1
                           : look_again(w);
     }
@@ -105,11 +106,17 @@ void work_commit(struct work *w,
 
 /* ---- what is said -------------------------------------------------------- */
 
-/* Our own word. */
+/* Our own word. Where others cannot look into it any more it would open a case
+ * that ends in nothing, and cost us the next ones. */
 static enum repeat_end speak(struct work *w, const struct verdict_body *v)
 {
+    bool late = repeat_age(&w->repeat, &v->commit) >= REPEAT_FRESH &&
+                !repeat_is_open(&w->repeat, &v->commit, &v->accused);
+
     if (v->verdict == REPEAT_BAD) {
-        return repeat_accuse(&w->repeat, &w->self, &v->commit, &v->accused);
+        return late ? REPEAT_NONE
+                    : repeat_accuse(&w->repeat, &w->self, &v->commit,
+                                    &v->accused);
     }
     return repeat_say(&w->repeat, &w->self, &v->commit, &v->accused,
                       (enum repeat_verdict)v->verdict);
@@ -139,13 +146,17 @@ static void say(struct work *w,
                                       .accused = c->member[accused],
                                       .verdict = verdict}};
 
+    if (convicts_has(&w->convicts, &word.body.accused) ||
+        w->n_words == WORK_WORDS) { /* what counts is told to the others */
+        return;
+    }
     word.end = speak(w, &word.body);
     word.counted = w->repeat.counted;
     if (verdict == REPEAT_BAD &&
         (word.end == REPEAT_NONE || word.end == REPEAT_WAITS)) {
         note_look(w, &c->member[accused]);
     }
-    if (word.end != REPEAT_NONE && w->n_words < WORK_WORDS) {
+    if (word.end != REPEAT_NONE) {
         w->words[w->n_words++] = word;
     }
 }
@@ -173,6 +184,13 @@ enum repeat_end work_on_verdict(struct work *w,
                                 const struct peer_id *speaker,
                                 const struct verdict_body *m)
 {
+    const struct repeat_commit *c = repeat_commit_of(&w->repeat, &m->commit);
+
+    /* What is signed of another round is no part of a conviction. */
+    if (c == NULL || c->round != m->round ||
+        convicts_has(&w->convicts, &m->accused)) {
+        return REPEAT_NONE;
+    }
     if (m->verdict == REPEAT_BAD) {
         return repeat_accuse(&w->repeat, speaker, &m->commit, &m->accused);
     }
@@ -217,6 +235,19 @@ void work_unserved(struct work *w, struct work_task *t, struct out *out)
         work_name_silent(w, work_maker_id(t));
     }
     work_pass(w, t, out);
+}
+
+void work_convict(struct work *w, const struct peer_id *id)
+{
+    (void)convicts_add(&w->convicts, id);
+    repeat_close(&w->repeat, id);
+    for (uint32_t k = 0; k < w->n_looks;) {
+        if (id_eq(&w->looks[k], id)) {
+            w->looks[k] = w->looks[--w->n_looks];
+        } else {
+            k++;
+        }
+    }
 }
 
 void work_stop(struct work *w, struct out *out)
@@ -325,9 +356,13 @@ static const struct repeat_case *case_for(struct work *w)
     return NULL;
 }
 
-/* Whether the case that we look into goes on. */
+/* Whether the case that we look into goes on, and its maker is not convicted.
+ */
 static bool is_wanted(const struct work *w, const struct work_task *t)
 {
+    if (convicts_has(&w->convicts, work_maker_id(t))) {
+        return false;
+    }
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         const struct repeat_case *k = &w->repeat.cases[i];
 

@@ -40,7 +40,8 @@
  * was drawn: else anybody could end audits by accusing somebody, and two
  * accusers each other's cases. Pieces come for one at a time, for cases first,
  * and each for wait_ms at most while another one waits. Bad work
- * of which no case comes, as there is no room for one, is looked for once more.
+ * of which no case comes, as there is no room for one or as it was read when
+ * others could not look into it any more, is looked for once more.
  * A lease that was read is not read again for a case.
  *
  * *Time.* The pieces come while both train. A repeat begins when the trainer is
@@ -60,6 +61,7 @@
 #define LOCO_P2P_ROUND_WORK_H
 
 #include "p2p/core.h"
+#include "p2p/round/convicts.h"
 #include "p2p/round/repeat.h"
 #include "p2p/swarm/members.h"
 #include "proto/messages.h"
@@ -155,6 +157,7 @@ struct work {
     uint64_t attempt; /* of STREAM_WORK; grows for ever */
 
     struct repeat repeat;
+    struct convicts convicts; /* nobody looks at their work any more */
     uint32_t n_commits;
     struct work_commit commit[WORK_COMMITS]; /* the newest first */
     uint64_t draw;                           /* state of the generator */
@@ -223,6 +226,11 @@ void work_stop(struct work *w, struct out *out);
 enum repeat_end work_on_verdict(struct work *w,
                                 const struct peer_id *speaker,
                                 const struct verdict_body *m);
+
+/* More than half convicted that one, or it lied about a sum: what others say of
+ * its work is of no use any more. Else who accuses it while it leaves, and
+ * serves nobody, would pay for a case that nobody can look into. */
+void work_convict(struct work *w, const struct peer_id *id);
 
 void work_seg_done(struct work *w,
                    const struct event_seg_done *ev,

@@ -9,8 +9,9 @@ opendiloco, 60 rounds) a cell takes ten minutes of one core, and the table a
 day. Here each cell is a case of its own, kept as JSON in tests/bench/liars as
 recipe.py keeps its own: the script goes on where it was stopped. Cases come in
 the order of what they decide: nobody lies, then the centre against every lie
-seed by seed, then the other rules, then the honest five alone. WORDs choose
-cases; --table only prints.
+seed by seed, then the other rules, then the honest five alone; then liars that
+leave after some rounds, as audits of work bar them, and the recipe that a run
+has by itself (muon-avg). WORDs choose cases; --table only prints.
 """
 import argparse
 import os
@@ -25,8 +26,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = {"1M": ("quickstart-1m", 2)}
 LIES = ["push", "overshoot", "mimic", "scale", "against", "flip", "pull",
         "noise", "huge", "zero", "drift", "copy"]
-RULES = {"centred": ["sync.norm_clip=1", "sync.robust=centred"],
-         "clip": ["sync.norm_clip=1"], "mean": ["sync.norm_clip=0"]}
+CENTRED = ["sync.norm_clip=1", "sync.robust=centred"]
+RULES = {"centred": CENTRED, "clip": ["sync.norm_clip=1"],
+         "mean": ["sync.norm_clip=0"], "barred": CENTRED, "muon-avg": CENTRED}
+# Rounds until each of three liars is convicted, in the mean of 24 seeds of
+# `loco_sim work --peers 8 --set work.kind=1 --set work.liars=3 --set
+# inner.step_ms=500` (all three 101, the last 53).
+BARRED = (20, 29, 52)
 NOBODY = "nobody lies"
 ALONE = "the honest five alone"
 PERIOD, ROUNDS, BATCH, SEQ = 16, 60, 2, 256
@@ -43,10 +49,13 @@ def cases():
         sets += RULES[rule]
         if lied:
             sets += ["lab.liars=3", f"lab.lie={lie}"]
-        found[f"liars: {rule}, {lie}, seed {seed}"] = {
-            "group": rule, "model": "1M", "method": lie,
-            "preset": "opendiloco", "set": sets, "peers": peers, "seed": seed,
-            "tokens": PERIOD * ROUNDS * BATCH * SEQ}
+        case = {"group": rule, "model": "1M", "method": lie,
+                "preset": "muon-avg" if rule == "muon-avg" else "opendiloco",
+                "set": sets, "peers": peers, "seed": seed,
+                "tokens": PERIOD * ROUNDS * BATCH * SEQ}
+        if rule == "barred":
+            case["barred"] = BARRED
+        found[f"liars: {rule}, {lie}, seed {seed}"] = case
 
     for seed in SEEDS:
         add("centred", NOBODY, seed)
@@ -60,10 +69,36 @@ def cases():
     for rule in ("centred", "mean"):
         for seed in SEEDS:
             add(rule, ALONE, seed)
+    for seed in SEEDS:
+        for lie in [NOBODY, ALONE] + LIES:
+            add("muon-avg", lie, seed)
+        for lie in LIES:
+            add("barred", lie, seed)
     return found
 
 
+def barred(rounds):
+    """The tokens of a run, summed over its peers, that three liars leave after
+    so many rounds each; and the peers that leave, as --members reads them."""
+    tokens, peers, lines, before = 0, 8, [], 0
+    for n, at in enumerate(sorted(rounds)):
+        tokens += (at - before) * peers * PERIOD * BATCH * SEQ
+        peers, before = peers - 1, at
+        lines.append(f"{tokens} leave {7 - n}\n")
+    return tokens + (ROUNDS - before) * peers * PERIOD * BATCH * SEQ, lines
+
+
 class Liars(recipe.Bench):
+    def tokens(self, c):
+        return (barred(c["barred"])[0] if "barred" in c
+                else super().tokens(c))
+
+    def more(self, c):
+        if "barred" not in c:
+            return []
+        return ["--members", self.room.write("barred.txt",
+                                             "".join(barred(c["barred"])[1]))]
+
     def bits(self, rule, lie):
         """seed -> held-out bits per byte, of the cases that were run."""
         found = {}
@@ -74,20 +109,21 @@ class Liars(recipe.Bench):
         return found
 
     def print_table(self):
-        print("| rule | lie | bits per byte by seed | above nobody, same seed "
-              "| mean |\n|---|---|---|---|---|")
+        """Percent are means over the seeds that both have."""
+        print("| rule | lie | bits per byte by seed | above nobody | above the "
+              "five alone |\n|---|---|---|---|---|")
         for rule in RULES:
-            honest = self.bits(rule, NOBODY)
+            than = [self.bits("centred" if rule == "barred" else rule, lie)
+                    for lie in (NOBODY, ALONE)]
             for lie in [NOBODY, ALONE] + LIES:
                 bits = self.bits(rule, lie)
-                more = [100 * (b / honest[s] - 1) for s, b in bits.items()
-                        if s in honest]
+                more = [[100 * (b / x[s] - 1) for s, b in bits.items()
+                         if s in x] for x in than]
                 if bits:
                     print(f"| {rule} | {lie} | "
                           + ", ".join(f"{b:.4f}" for b in bits.values())
-                          + " | " + ", ".join(f"{m:+.1f} %" for m in more)
-                          + " | " + (f"{statistics.mean(more):+.1f} %"
-                                     if more else "") + " |")
+                          + "".join(f" | {statistics.mean(m):+.1f} %"
+                                    if m else " | " for m in more) + " |")
 
 
 def main():

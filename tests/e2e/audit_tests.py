@@ -29,7 +29,7 @@ def verdict(path, code=0):
     return run(LOCO, "verify", "--evidence", path, "--json", code=code).stdout
 
 
-def check_evidence(s, peer, liar):
+def check_evidence(s, peer, liar, finding="differs"):
     """What the peer wrote down convicts the liar, whoever reads it, and no
     byte of it can be another."""
     wait_for(lambda: evidence_of(peer), f"{peer.name} writes evidence")
@@ -37,6 +37,7 @@ def check_evidence(s, peer, liar):
     found = json.loads(verdict(path))
     check(found["peer_id"] == liar.peer_id()["peer_id"], f"accused: {found}")
     check(found["run_id"] == s.run_id, f"run: {found}")
+    check(found["finding"] == finding, f"finding: {found}")
     with open(path, "rb") as f:
         data = bytearray(f.read())
     altered = s.path("altered.evidence")
@@ -180,7 +181,7 @@ def made_up(kind):
         for peer in honest:
             seen = peer.wait_round(went + 3)
             check(seen["peers_in_round"] == 3, f"{peer.name}: {peer.brief()}")
-            check_evidence(s, peer, liar)
+            check_evidence(s, peer, liar, "bad-work")
         forget_all(s, honest, liar)
         liar.signal(signal.SIGTERM)
 
@@ -202,13 +203,13 @@ def forget_all(s, honest, liar):
 
 
 @test("a member that trains on other text than that of its lease is convicted "
-      "by all others, who make its work again", 300)
+      "by all others, who make its work again", 400)
 def other_text():
     made_up("text")
 
 
 @test("a member that makes half of its steps is convicted by all others, who "
-      "make its work again", 300)
+      "make its work again", 400)
 def half_the_steps():
     made_up("half")
 

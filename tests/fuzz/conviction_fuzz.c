@@ -128,7 +128,7 @@ static void changed_words(const uint8_t *data, size_t size)
     for (size_t i = 1; i + 2 < size; i += 3) {
         change(&d, data + i);
     }
-    dispute_ready(&d, d.c.accused % DISPUTE_MEMBERS);
+    dispute_vote(&d, d.c.accused % DISPUTE_MEMBERS);
     for (uint32_t k = 0; k < d.c.n_words; k++) {
         if (d.c.words[k].member < DISPUTE_MEMBERS &&
             d.c.accused < DISPUTE_MEMBERS) {
@@ -137,7 +137,10 @@ static void changed_words(const uint8_t *data, size_t size)
     }
     bytes = file_of(&d.c, &len);
     if (check(bytes, len, &v) == 0 &&
-        2 * n_speakers(&d.c) <= view_n_full(&d.c.view)) {
+        (2 * n_speakers(&d.c) <= view_n_full(&d.c.view) ||
+         v.n_words != n_speakers(&d.c) || v.n_members < REPEAT_FULL_MIN ||
+         !view_is_full(&d.c.view, d.c.accused) ||
+         !id_eq(&v.accused, &d.who[d.c.accused].id))) {
         abort();
     }
     free(bytes);

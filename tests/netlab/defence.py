@@ -2,18 +2,21 @@
 """defence.py - what a defended butterfly costs peers behind home routers.
 
 use: tests/netlab/defence.py [--peers 8] [--homes 4] [--rate 50mbit] [--rtt-ms 30]
-         [--rounds 12] [--json]
+         [--rounds 12] [--period 4] [--wire fp16] [--cases NAME,NAME] [--json]
 
 Some hosts have public addresses, the others stand behind NATs that nobody can
 dial (`restricted`), each with a line of `rate` both ways. Real daemons train a
-small model with the wire type fp16:
+small model:
   ring       sync.robust=off: the run without defences
   butterfly  the same in a butterfly, which needs a way between every two peers
   robust     a robust mean
   audited    and audits of sums
+  gated      and the gate (sync.rollback)
+  worked     and audits of work, which wires with error feedback cannot have
 Printed are seconds a round (from the first to the last, by the slowest peer),
-bytes that a peer sent a round, and bytes a round that peers passed on for
-others.
+bytes that a peer sent a round, bytes a round that peers passed on for others,
+and processor seconds a round of a peer; and bytes and processor seconds beside
+the plain butterfly.
 """
 import argparse
 import json
@@ -32,6 +35,9 @@ CASES = {
                   "sync.topology": "butterfly"},
     "robust": {"sync.robust": None, "sync.audit": "off"},
     "audited": {"sync.robust": None, "sync.audit": None},
+    "gated": {"sync.robust": None, "sync.audit": None, "sync.rollback": None},
+    "worked": {"sync.robust": None, "sync.audit": "work",
+               "sync.rollback": None},
 }
 # About 0.4 million parameters: 0.8 MB in fp16.
 MODEL = swarm.MODEL.replace("dim: 32", "dim: 128").replace(
@@ -54,15 +60,16 @@ def sent(statuses):
 
 
 def measure(name, a):
-    settings = {"sync.wire": "fp16", "sync.rollback": 0,
+    settings = {"sync.wire": a.wire, "sync.rollback": 0,
                 "eval.every_rounds": 0, **CASES[name]}
     with Lab() as space:
-        with LabSwarm(hosts_of(space, a), rounds=a.rounds + FIRST, period=4,
-                      settings=settings) as s:
+        with LabSwarm(hosts_of(space, a), rounds=a.rounds + FIRST,
+                      period=a.period, settings=settings) as s:
             s.start()
             for peer in s.peers:
                 peer.wait_round(FIRST, 200)
             before = [p.status() for p in s.peers]
+            cpu = sum(p.cpu_s() for p in s.peers)
             done = s.wait_finished(seconds=400)
             times = [r["took_ms"] for r in s.peers[0].rounds()
                      if r["outcome"] == "committed"][:a.rounds]
@@ -71,6 +78,7 @@ def measure(name, a):
                 "seconds": sorted(times)[len(times) // 2] / 1000,
                 "sent": (sent(done) - sent(before)) / n,
                 "relayed": sum(d["bytes_relayed"] for d in done) / n,
+                "cpu": (sum(p.cpu_s() for p in s.peers) - cpu) / n,
                 "aborted": max(d["rounds_aborted"] for d in done),
                 "audits": done[0]["audits"],
             }
@@ -83,20 +91,28 @@ def main():
     p.add_argument("--rate", default="50mbit")
     p.add_argument("--rtt-ms", type=float, default=30)
     p.add_argument("--rounds", type=int, default=12)
+    p.add_argument("--period", type=int, default=4)
+    p.add_argument("--wire", default="fp16")
+    p.add_argument("--cases", default=",".join(CASES))
     p.add_argument("--json", action="store_true")
     a = p.parse_args()
     why = missing() or not_built()
     if why:
         sys.exit(f"defence: {why}")
     swarm.MODEL = MODEL
-    found = {name: measure(name, a) for name in CASES}
+    found = {name: measure(name, a) for name in a.cases.split(",")}
     if a.json:
         print(json.dumps(found))
         return
-    print("case        s/round   MB sent  relayed  aborted")
+    than = found.get("butterfly")
+    print("case        s/round   MB sent  relayed    CPU s   bytes      CPU  "
+          "aborted")
     for name, f in found.items():
-        print(f"{name:10} {f['seconds']:8.2f} {f['sent'] / 1e6:9.2f} "
-              f"{f['relayed'] / 1e6:8.2f} {f['aborted']:8}")
+        more = [f"{100 * (f[k] / than[k] - 1):+7.1f}%" if than else ""
+                for k in ("sent", "cpu")]
+        print(f"{name:10} {f['seconds']:8.2f} {f['sent'] / 1e6:9.3f} "
+              f"{f['relayed'] / 1e6:8.3f} {f['cpu']:8.3f}{more[0]:>8} "
+              f"{more[1]:>8} {f['aborted']:8}", flush=True)
 
 
 if __name__ == "__main__":

@@ -86,6 +86,8 @@ static void it_says_who_was_convicted_of_what(void **state)
     assert_int_equal(verdict.epoch, DISPUTE_EPOCH);
     assert_int_equal(verdict.n_members, DISPUTE_FULL);
     assert_int_equal(verdict.n_words, 3);
+    assert_true(id_eq(&verdict.member[0], &s->d.who[0].id));
+    assert_true(id_eq(&verdict.member[DISPUTE_FULL - 1], &s->d.who[5].id));
     assert_int_equal(verdict.end, 0);
     free(bytes);
     free(s);

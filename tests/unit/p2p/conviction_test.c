@@ -64,7 +64,7 @@ static void half_convict_nobody(void **state)
     for (uint32_t i = 2; i < DISPUTE_MEMBERS; i++) {
         d.c.view.members[i].full_since = FULL_NEVER;
     }
-    dispute_ready(&d, DISPUTE_ACCUSED);
+    dispute_vote(&d, DISPUTE_ACCUSED);
     d.c.n_words = 1;
     refused(&d, LOCO_EINVAL, "1 of 2 full members");
 }
@@ -77,7 +77,7 @@ static void who_is_full_counts_in_the_whole(void **state)
     (void)state;
     dispute_open(&d, &RUN);
     d.c.view.members[DISPUTE_NEW].full_since = 1;
-    dispute_ready(&d, DISPUTE_ACCUSED);
+    dispute_vote(&d, DISPUTE_ACCUSED);
     refused(&d, LOCO_EINVAL, "3 of 6 full members");
 }
 
@@ -112,10 +112,17 @@ static void words_about_something_else_are_refused(void **state)
     dispute_word(&d, 3, REPEAT_BAD, d.c.words[1].sig); /* of another one */
     refused(&d, LOCO_ESIG, "word 1 is not signed");
     dispute_open(&d, &RUN);
-    d.c.round++;
+    d.result.b[3] ^= 1; /* about another commit than it voted for */
+    dispute_vote(&d, DISPUTE_ACCUSED);
     refused(&d, LOCO_ESIG, "word 0 is not signed");
     dispute_open(&d, &RUN);
-    d.c.commit.b[3] ^= 1;
+    d.plan.b[3] ^= 1;
+    dispute_vote(&d, DISPUTE_ACCUSED);
+    refused(&d, LOCO_ESIG, "word 0 is not signed");
+    dispute_open(&d, &RUN); /* a vote of another round for it */
+    d.c.vote.body.round++;
+    dispute_need(message_sign(&d.pen[DISPUTE_ACCUSED], &vote_body_schema,
+                              &d.c.vote.body, d.c.vote.sig) == 0);
     refused(&d, LOCO_ESIG, "word 0 is not signed");
     dispute_open(&d, &RUN); /* about member 5, as if about another one */
     d.c.accused = 5;
@@ -124,24 +131,43 @@ static void words_about_something_else_are_refused(void **state)
     refused(&d, LOCO_ESIG, "word 0 is not signed");
 }
 
-/* Keys of a liar make no view of anybody else. */
-static void only_the_accused_says_in_which_view_it_is(void **state)
+/* Else keys of a liar would make a view of themselves and of anybody, and words
+ * of one view would count in another. */
+static void only_the_accused_says_in_which_view_it_works(void **state)
 {
     struct dispute d;
 
     (void)state;
     dispute_open(&d, &RUN);
-    dispute_ready(&d, 2);
-    refused(&d, LOCO_ESIG, "READY is not signed by the accused");
+    dispute_vote(&d, 2);
+    refused(&d, LOCO_ESIG, "vote is not signed by the accused");
     dispute_open(&d, &RUN);
     d.c.view.tokens++;
-    refused(&d, LOCO_EHASH, "READY is of another view");
+    refused(&d, LOCO_EHASH, "vote is of another view");
     dispute_open(&d, &RUN);
     d.c.view.members[DISPUTE_NEW].full_since = 1;
-    refused(&d, LOCO_EHASH, "READY is of another view");
+    refused(&d, LOCO_EHASH, "vote is of another view");
     dispute_open(&d, &RUN);
     d.c.accused = DISPUTE_MEMBERS;
-    refused(&d, LOCO_EINVAL, "no member");
+    refused(&d, LOCO_EINVAL, "no full member");
+}
+
+/* Who is on probation is in no plan, and a witness neither. */
+static void only_who_has_work_in_the_commit_is_convicted(void **state)
+{
+    struct dispute d;
+
+    (void)state;
+    dispute_open(&d, &RUN);
+    d.c.accused = DISPUTE_NEW;
+    dispute_vote(&d, DISPUTE_NEW);
+    dispute_words(&d);
+    refused(&d, LOCO_EINVAL, "no full member");
+    dispute_open(&d, &RUN);
+    memset(&d.result, 0, sizeof d.result);
+    dispute_vote(&d, DISPUTE_ACCUSED);
+    dispute_words(&d);
+    refused(&d, LOCO_EINVAL, "no part in the plan");
 }
 
 static void another_run_or_no_view_is_refused(void **state)
@@ -154,7 +180,7 @@ static void another_run_or_no_view_is_refused(void **state)
     refused(&d, LOCO_EHASH, "another run");
     dispute_open(&d, &RUN);
     d.c.view.members[0] = d.c.view.members[1]; /* one twice */
-    dispute_ready(&d, DISPUTE_ACCUSED);
+    dispute_vote(&d, DISPUTE_ACCUSED);
     refused(&d, LOCO_EINVAL, "none that members make");
 }
 
@@ -189,67 +215,111 @@ struct keeper {
     struct dispute d;
     struct repeat repeat;
     struct conviction_notes notes;
+    struct commit record;
+    struct hash32 hash;
 };
 
-static struct repeat_commit commit_of(const struct dispute *d)
+/* A commit of the view as it stands, in which all but member 0 have work; its
+ * record has their votes. */
+static void lay_record(struct keeper *k, uint64_t round)
 {
-    struct repeat_commit c = {.round = d->c.round,
-                              .hash = d->c.commit,
-                              .n = DISPUTE_MEMBERS,
-                              .full = view_full(&d->c.view),
-                              .lease = 1U << DISPUTE_ACCUSED};
+    struct commit *c = &k->record;
+    struct plan_body *p = &c->plan.body;
 
-    for (uint32_t i = 0; i < DISPUTE_MEMBERS; i++) {
-        c.member[i] = d->who[i].id;
+    memset(c, 0, sizeof *c);
+    p->epoch = k->d.c.view.epoch;
+    p->round = round;
+    view_hash(&k->d.c.view, &p->view);
+    message_hash(&plan_body_schema, "loco-plan-1", p, &k->d.plan);
+    c->result = k->d.result;
+    for (uint32_t i = 1; i < DISPUTE_MEMBERS; i++) {
+        if (i != DISPUTE_NEW) {
+            p->members[p->n_members++].index = (uint8_t)i;
+        }
     }
-    return c;
+    message_hash(&plan_body_schema, "loco-plan-1", p, &k->d.plan);
+    for (uint32_t i = 0; i < p->n_members; i++) {
+        uint32_t who = p->members[i].index;
+
+        dispute_vote(&k->d, who);
+        memcpy(c->votes[i].public_key, k->d.who[who].public, 32);
+        memcpy(c->votes[i].sig, k->d.c.vote.sig, SIGN_BYTES);
+    }
+    c->n_votes = p->n_members;
+    message_commit_hash(p, &c->result, &k->hash);
+}
+
+static void make_commit(struct keeper *k, uint64_t round)
+{
+    struct repeat_commit c = {.round = round,
+                              .n = DISPUTE_MEMBERS,
+                              .full = view_full(&k->d.c.view),
+                              .lease = 1U << DISPUTE_ACCUSED | 1U << 2};
+
+    lay_record(k, round);
+    c.hash = k->hash;
+    for (uint32_t i = 0; i < DISPUTE_MEMBERS; i++) {
+        c.member[i] = k->d.who[i].id;
+    }
+    conviction_commit(&k->notes, &k->d.c.view, &k->record, &k->hash);
+    repeat_commit(&k->repeat, &c);
 }
 
 static struct keeper *keeper_of(void)
 {
     struct keeper *k = calloc(1, sizeof *k);
-    struct repeat_commit commit;
 
     assert_non_null(k);
     dispute_open(&k->d, &RUN);
-    commit = commit_of(&k->d);
     repeat_init(&k->repeat);
-    repeat_commit(&k->repeat, &commit);
+    make_commit(k, DISPUTE_ROUND);
     return k;
 }
 
-static void hear_ready(struct keeper *k, uint32_t member)
-{
-    dispute_ready(&k->d, member);
-    conviction_ready(&k->notes, &k->d.c.view, &k->d.c.ready.body.view, member,
-                     &k->d.c.ready);
-}
-
-static enum repeat_end say(struct keeper *k, uint32_t member, uint8_t verdict)
+/* That member says so of the work of `accused` for the commit of that hash. */
+static enum repeat_end say_of(struct keeper *k,
+                              uint32_t member,
+                              uint8_t verdict,
+                              uint32_t accused,
+                              const struct hash32 *commit)
 {
     const struct peer_id *by = &k->d.who[member].id;
-    const struct peer_id *accused = &k->d.who[DISPUTE_ACCUSED].id;
+    const struct verdict_body said = {.round = DISPUTE_ROUND,
+                                      .commit = *commit,
+                                      .accused = k->d.who[accused].id,
+                                      .verdict = verdict};
     uint8_t sig[SIGN_BYTES];
     enum repeat_end end =
         verdict == REPEAT_BAD
-            ? repeat_accuse(&k->repeat, by, &k->d.c.commit, accused)
-            : repeat_say(&k->repeat, by, &k->d.c.commit, accused, verdict);
+            ? repeat_accuse(&k->repeat, by, commit, &said.accused)
+            : repeat_say(&k->repeat, by, commit, &said.accused, verdict);
 
-    dispute_word(&k->d, member, verdict, sig);
-    if (end != REPEAT_NONE) {
+    assert_int_equal(
+        message_sign(&k->d.pen[member], &verdict_body_schema, &said, sig), 0);
+    if (end != REPEAT_NONE && verdict == REPEAT_BAD) {
         conviction_word(&k->notes, &k->repeat.counted, sig);
     }
     return end;
 }
 
+static enum repeat_end say(struct keeper *k, uint32_t member, uint8_t verdict)
+{
+    return say_of(k, member, verdict, DISPUTE_ACCUSED, &k->hash);
+}
+
 static bool make(const struct keeper *k, struct conviction *c)
 {
-    const struct repeat_commit *commit =
-        repeat_commit_of(&k->repeat, &k->d.c.commit);
-
-    assert_non_null(commit);
-    return conviction_make(&k->notes, commit, &k->d.who[DISPUTE_ACCUSED].id,
+    return conviction_make(&k->notes, &k->hash, &k->d.who[DISPUTE_ACCUSED].id,
                            &k->repeat.counted, c);
+}
+
+static void assert_convicts(const struct keeper *k, const struct conviction *c)
+{
+    int rv = conviction_check(c, &RUN, &k->d.verifier, errmsg);
+
+    if (rv != 0) {
+        fail_msg("%d: %s", rv, errmsg);
+    }
 }
 
 /* The words of a case, the last one too, and no other ones. */
@@ -259,8 +329,6 @@ static void a_case_that_convicts_makes_a_conviction(void **state)
     struct keeper *k = keeper_of();
 
     (void)state;
-    hear_ready(k, DISPUTE_ACCUSED);
-    hear_ready(k, 0);
     assert_int_equal(say(k, 5, REPEAT_BAD), REPEAT_NEW);
     assert_int_equal(say(k, 0, REPEAT_UNCLEAR), REPEAT_OPEN);
     assert_int_equal(say(k, DISPUTE_NEW, REPEAT_BAD), REPEAT_NONE);
@@ -271,74 +339,80 @@ static void a_case_that_convicts_makes_a_conviction(void **state)
                      LOCO_EINVAL); /* two are too few */
     assert_int_equal(say(k, 2, REPEAT_BAD), REPEAT_CONVICTED);
     assert_true(make(k, &c));
-    assert_int_equal(conviction_check(&c, &RUN, &k->d.verifier, errmsg), 0);
+    assert_convicts(k, &c);
     assert_int_equal(c.n_words, 3);
     assert_int_equal(c.words[0].member, 2);
     assert_int_equal(c.words[1].member, 3);
     assert_int_equal(c.words[2].member, 5);
     assert_int_equal(c.accused, DISPUTE_ACCUSED);
-    assert_int_equal(c.round, DISPUTE_ROUND);
+    assert_int_equal(c.vote.body.round, DISPUTE_ROUND);
     free(k);
 }
 
-static void without_a_word_of_the_accused_there_is_none(void **state)
+/* A place is used again: words of the case before are none of the next one. */
+static void words_of_another_case_are_not_taken(void **state)
 {
     static struct conviction c;
     struct keeper *k = keeper_of();
 
     (void)state;
-    hear_ready(k, 0);
+    assert_int_equal(say_of(k, 0, REPEAT_BAD, 2, &k->hash), REPEAT_NEW);
+    (void)say_of(k, 3, REPEAT_BAD, 2, &k->hash);
+    (void)say_of(k, 5, REPEAT_BAD, 2, &k->hash); /* that one is over */
+    assert_int_equal(say(k, 5, REPEAT_BAD), REPEAT_NEW);
+    k->repeat.counted.bad |= 1U << 3; /* as if one came without a signature */
+    assert_false(make(k, &c));
+    assert_int_equal(say(k, 3, REPEAT_BAD), REPEAT_OPEN);
+    assert_int_equal(say(k, 0, REPEAT_BAD), REPEAT_CONVICTED);
+    assert_true(make(k, &c));
+    assert_convicts(k, &c);
+    free(k);
+}
+
+/* Where the next view decided a commit, its record has no votes. */
+static void without_the_vote_of_the_accused_there_is_none(void **state)
+{
+    static struct conviction c;
+    struct keeper *k = keeper_of();
+
+    (void)state;
+    lay_record(k, DISPUTE_ROUND);
+    memset(k->record.votes[0].sig, 0, SIGN_BYTES);
+    k->notes.n_commits = 0;
+    conviction_commit(&k->notes, &k->d.c.view, &k->record, &k->hash);
     (void)say(k, 5, REPEAT_BAD);
     (void)say(k, 3, REPEAT_BAD);
     assert_int_equal(say(k, 2, REPEAT_BAD), REPEAT_CONVICTED);
     assert_false(make(k, &c));
-    hear_ready(k, DISPUTE_ACCUSED);
+    lay_record(k, DISPUTE_ROUND);
+    k->notes.n_commits = 0;
+    conviction_commit(&k->notes, &k->d.c.view, &k->record, &k->hash);
     assert_true(make(k, &c));
     free(k);
 }
 
-/* The view may change until most have spoken. */
-static void a_view_is_kept_while_others_follow(void **state)
+/* As long as members may speak about it, however often the view changes. */
+static void a_commit_is_kept_while_others_follow(void **state)
 {
     static struct conviction c;
     struct keeper *k = keeper_of();
+    const struct hash32 first = k->hash;
 
     (void)state;
-    hear_ready(k, DISPUTE_ACCUSED);
     (void)say(k, 5, REPEAT_BAD);
     (void)say(k, 3, REPEAT_BAD);
-    k->d.c.view.members[0].full_since = FULL_NEVER; /* other ones count */
-    for (uint32_t i = 1; i < CONVICTION_VIEWS; i++) {
+    for (uint32_t i = 1; i < REPEAT_COMMITS; i++) {
         k->d.c.view.epoch++;
-        hear_ready(k, DISPUTE_ACCUSED);
-        hear_ready(k, DISPUTE_ACCUSED); /* once more: of the same view */
+        make_commit(k, DISPUTE_ROUND + i);
     }
+    k->hash = first;
     assert_int_equal(say(k, 2, REPEAT_BAD), REPEAT_CONVICTED);
     assert_true(make(k, &c));
     assert_int_equal(c.view.epoch, DISPUTE_EPOCH);
-    assert_int_equal(conviction_check(&c, &RUN, &k->d.verifier, errmsg), 0);
-    k->d.c.view.epoch++;
-    hear_ready(k, DISPUTE_ACCUSED);
-    assert_false(make(k, &c)); /* too many views ago */
-    free(k);
-}
-
-/* A view of the same members that count is as good. */
-static void a_later_view_of_the_same_members_serves(void **state)
-{
-    static struct conviction c;
-    struct keeper *k = keeper_of();
-
-    (void)state;
-    k->d.c.view.epoch++;
-    k->d.c.view.tokens = 99;
-    hear_ready(k, DISPUTE_ACCUSED);
-    (void)say(k, 5, REPEAT_BAD);
-    (void)say(k, 3, REPEAT_BAD);
-    assert_int_equal(say(k, 2, REPEAT_BAD), REPEAT_CONVICTED);
-    assert_true(make(k, &c));
-    assert_int_equal(c.view.tokens, 99);
-    assert_int_equal(conviction_check(&c, &RUN, &k->d.verifier, errmsg), 0);
+    assert_convicts(k, &c);
+    make_commit(k, DISPUTE_ROUND + REPEAT_COMMITS);
+    k->hash = first;
+    assert_false(make(k, &c));
     free(k);
 }
 
@@ -350,13 +424,14 @@ int main(void)
         cmocka_unit_test(who_is_full_counts_in_the_whole),
         cmocka_unit_test(words_count_once_and_of_full_members_alone),
         cmocka_unit_test(words_about_something_else_are_refused),
-        cmocka_unit_test(only_the_accused_says_in_which_view_it_is),
+        cmocka_unit_test(only_the_accused_says_in_which_view_it_works),
+        cmocka_unit_test(only_who_has_work_in_the_commit_is_convicted),
         cmocka_unit_test(another_run_or_no_view_is_refused),
         cmocka_unit_test(one_bit_changed_in_any_byte_is_refused),
         cmocka_unit_test(a_case_that_convicts_makes_a_conviction),
-        cmocka_unit_test(without_a_word_of_the_accused_there_is_none),
-        cmocka_unit_test(a_view_is_kept_while_others_follow),
-        cmocka_unit_test(a_later_view_of_the_same_members_serves),
+        cmocka_unit_test(words_of_another_case_are_not_taken),
+        cmocka_unit_test(without_the_vote_of_the_accused_there_is_none),
+        cmocka_unit_test(a_commit_is_kept_while_others_follow),
     };
 
     dispute_need(sign_start() == 0);

@@ -2,7 +2,7 @@
  * for the tests of convictions.
  *
  * Five full members and one on probation have keys of their own. A test changes
- * a part of `c` and signs it anew, by dispute_ready() and dispute_word(). What
+ * a part of `c` and signs it anew, by dispute_vote() and dispute_word(). What
  * cannot be made is an abort. Everything is static in this header.
  */
 #ifndef LOCO_TESTS_UNIT_P2P_DISPUTE_H
@@ -25,7 +25,7 @@ struct dispute {
     struct identity who[DISPUTE_MEMBERS]; /* sorted by id */
     struct signer pen[DISPUTE_MEMBERS];   /* the same */
     struct signer verifier;
-    struct hash32 run;
+    struct hash32 run, plan, result;
     struct conviction c;
 };
 
@@ -43,18 +43,26 @@ static inline int dispute_by_id(const void *a, const void *b)
     return id_cmp(&x->id, &y->id);
 }
 
-/* The READY of that member in the view, signed. */
-static inline void dispute_ready(struct dispute *d, uint32_t member)
+/* The vote of that member for the commit, in the view as it stands. */
+static inline void dispute_vote(struct dispute *d, uint32_t member)
 {
-    struct ready_body *r = &d->c.ready.body;
+    struct vote_body *v = &d->c.vote.body;
 
-    *r = (struct ready_body){.epoch = d->c.view.epoch,
-                             .round = DISPUTE_ROUND + 1,
-                             .tokens = 4096,
-                             .last_step = 8};
-    view_hash(&d->c.view, &r->view);
-    dispute_need(message_sign(&d->pen[member], &ready_body_schema, r,
-                              d->c.ready.sig) == 0);
+    *v = (struct vote_body){.epoch = d->c.view.epoch,
+                            .round = DISPUTE_ROUND,
+                            .plan = d->plan,
+                            .result = d->result};
+    view_hash(&d->c.view, &v->view);
+    dispute_need(message_sign(&d->pen[member], &vote_body_schema, v,
+                              d->c.vote.sig) == 0);
+}
+
+static inline struct hash32 dispute_commit(const struct dispute *d)
+{
+    struct hash32 hash;
+
+    message_commit_name(&d->c.vote.body.plan, &d->c.vote.body.result, &hash);
+    return hash;
 }
 
 /* That member's word; `verdict` as in repeat.h. */
@@ -63,8 +71,8 @@ static inline void dispute_word(const struct dispute *d,
                                 uint8_t verdict,
                                 uint8_t sig[SIGN_BYTES])
 {
-    const struct verdict_body said = {.round = d->c.round,
-                                      .commit = d->c.commit,
+    const struct verdict_body said = {.round = d->c.vote.body.round,
+                                      .commit = dispute_commit(d),
                                       .accused = d->who[d->c.accused].id,
                                       .verdict = verdict};
 
@@ -101,6 +109,8 @@ static inline void dispute_open(struct dispute *d, const struct hash32 *run)
     qsort(d->who, DISPUTE_MEMBERS, sizeof d->who[0], dispute_by_id);
     d->verifier = signer_sodium(NULL);
     d->run = v->run = *run;
+    d->plan.b[0] = 5;
+    d->result.b[0] = 6;
     v->epoch = DISPUTE_EPOCH;
     v->round = DISPUTE_ROUND - 3;
     v->n_members = DISPUTE_MEMBERS;
@@ -111,9 +121,7 @@ static inline void dispute_open(struct dispute *d, const struct hash32 *run)
         v->members[i].full_since = i == DISPUTE_NEW ? FULL_NEVER : 1;
     }
     d->c.accused = DISPUTE_ACCUSED;
-    d->c.round = DISPUTE_ROUND;
-    d->c.commit.b[0] = 7;
-    dispute_ready(d, DISPUTE_ACCUSED);
+    dispute_vote(d, DISPUTE_ACCUSED);
     dispute_words(d);
 }
 

@@ -992,10 +992,14 @@ static void who_cannot_read_in_a_case_says_so(void **state)
     for (uint32_t i = 0; i < WORK_COMMITS; i++) {
         commit(f);
     }
-    assert_int_equal(hears(f, 2, 3, 2), REPEAT_NEW); /* gone everywhere */
+    assert_int_equal(hears(f, 2, 3, 2), REPEAT_NONE); /* gone everywhere */
+    tick(f, 10);
+    assert_int_equal(f->w.n_words, 0);
+    lay_commit(f, f->c.what.round + 1); /* one never came here */
+    commit(f);
+    assert_int_equal(hears(f, 2, 3, f->c.what.round - 3), REPEAT_NEW);
     tick(f, 10);
     assert_word(f, REPEAT_UNCLEAR);
-    tick(f, 10);
     assert_int_equal(f->n_asked, 0);
 }
 
@@ -1062,6 +1066,91 @@ static void bad_work_that_finds_no_case_is_looked_for_again(void **state)
     assert_int_equal(busy(f)->about.what.round, 4);
     commit(f);
     assert_int_equal(f->w.drawn[1], 0); /* once */
+}
+
+/* Others have nothing of it any more, and would say that they cannot tell; and
+ * we may open no case for a while then. */
+static void what_is_read_too_late_is_looked_for_again(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit_drawing(f, 3);
+    (void)all_arrive(f);
+    for (uint32_t age = 1; age < REPEAT_FRESH; age++) {
+        commit(f);
+    }
+    assert_true(begin_in(f, f->c.what.round + 1));
+    assert_true(repeated(f, REPEAT_BAD));
+    assert_int_equal(f->w.n_words, 0);
+    assert_true(is_silent(f, 3));
+    commit(f); /* nobody is drawn by lot */
+    (void)all_arrive(f);
+    assert_int_equal(busy(f)->about.what.round, f->c.what.round - 2);
+    assert_true(begin_in(f, f->c.what.round + 1));
+    assert_true(repeated(f, REPEAT_BAD));
+    assert_word(f, REPEAT_BAD); /* in time */
+    assert_int_equal(hears(f, 0, 3, f->c.what.round - 2), REPEAT_OPEN);
+}
+
+/* A word of others in a case that is open counts, however late it is. */
+static void in_a_case_no_word_is_too_late(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    (void)all_arrive(f);
+    for (uint32_t age = 1; age <= REPEAT_FRESH; age++) {
+        commit(f);
+    }
+    assert_int_equal(hears(f, 2, 3, 1), REPEAT_OPEN);
+    assert_true(begin_in(f, SELF + 2 * MEMBERS));
+    assert_true(repeated(f, REPEAT_BAD));
+    assert_word(f, REPEAT_BAD);
+}
+
+/* Signed of another round it would spoil the evidence. */
+static void a_word_names_the_round_of_its_commit(void **state)
+{
+    struct fixture *f = *state;
+    struct verdict_body v = {.round = 2,
+                             .commit = name(0, 1, 0),
+                             .accused = f->peer[3].id,
+                             .verdict = REPEAT_BAD};
+
+    commit(f);
+    commit(f);
+    assert_int_equal(work_on_verdict(&f->w, &f->peer[0].id, &v), REPEAT_NONE);
+    v.round = 1;
+    assert_int_equal(work_on_verdict(&f->w, &f->peer[0].id, &v), REPEAT_NEW);
+}
+
+/* While it leaves it serves nobody: who accused it again would pay. */
+static void nobody_looks_at_the_work_of_a_convict(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    tick(f, 10);
+    assert_int_equal(f->n_asked, WORK_WINDOW);
+    work_convict(&f->w, &f->peer[3].id);
+    tick(f, 10);
+    assert_int_equal(busy(f)->phase, WORK_IDLE);
+    assert_int_equal(f->n_cancels, 1);
+    assert_int_equal(f->w.n_words, 0);
+    assert_int_equal(hears(f, 2, 3, 1), REPEAT_NONE);
+    assert_int_equal(hears(f, 0, 4, 1), REPEAT_NEW); /* it did not pay */
+    for (uint64_t secret = 1; secret < 400; secret++) {
+        work_follow(&f->w, &f->c);
+        work_commit(&f->w, &f->c, secret, &f->out);
+        collect(f);
+        assert_int_not_equal(f->w.drawn[1], 3 + 1);
+        lay_commit(f, f->c.what.round + 1);
+    }
 }
 
 static void a_repeat_stops_when_its_case_ends(void **state)
@@ -1142,6 +1231,10 @@ int main(void)
         TEST(bad_work_is_said_and_named),
         TEST(what_was_read_is_said_without_a_second_repeat),
         TEST(bad_work_that_finds_no_case_is_looked_for_again),
+        TEST(what_is_read_too_late_is_looked_for_again),
+        TEST(in_a_case_no_word_is_too_late),
+        TEST(a_word_names_the_round_of_its_commit),
+        TEST(nobody_looks_at_the_work_of_a_convict),
         TEST(a_repeat_stops_when_its_case_ends),
         TEST(nothing_is_left_of_a_group_that_is_left),
     };
