@@ -24,6 +24,18 @@ bool pace_want(struct pace *p, uint64_t now_ms, bool busy)
     return settle(p, !busy && now_ms >= p->next_ms);
 }
 
+bool pace_expects(const struct pace *p,
+                  uint64_t now_ms,
+                  uint64_t under_way_ms,
+                  uint64_t later_ms)
+{
+    if (under_way_ms != PACE_IDLE) { /* a pause follows, unless it is cheap */
+        return under_way_ms < PACE_CHEAP_MS;
+    }
+    return now_ms >= p->next_ms ||
+           now_ms + later_ms >= p->next_ms + PACE_PATIENCE_MS;
+}
+
 void pace_done(struct pace *p,
                uint64_t now_ms,
                uint64_t took_ms,

@@ -28,6 +28,15 @@ struct pace {         /* zeros: nothing was done yet */
 /* It is wanted. True: now; false: it is owed. `busy`: one is under way. */
 bool pace_want(struct pace *p, uint64_t now_ms, bool busy);
 
+/* Before a round's end, so that it can be prepared: whether one may be done
+ * behind it, or as due before the end after it, which is expected so long
+ * later. `under_way_ms`: for how long one has been; PACE_IDLE: none is. */
+#define PACE_IDLE UINT64_MAX
+bool pace_expects(const struct pace *p,
+                  uint64_t now_ms,
+                  uint64_t under_way_ms,
+                  uint64_t later_ms);
+
 /* One is owed, and no round came to do it behind: now, not owed any more. */
 bool pace_due(struct pace *p, uint64_t now_ms, bool busy);
 

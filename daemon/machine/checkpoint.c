@@ -10,6 +10,12 @@
  * exchange, when they would wait for a busy machine. A daemon that ends in
  * order writes the newest.
  *
+ * A state of a GPU has inner moments only if it is to be written, which is
+ * foreseen before it is put in place: fetching them takes as long as the rest.
+ * One that is written unforeseen, since no round came or the daemon ends, gets
+ * them as they are then; where inner steps were made since, their count says
+ * so. Without any, the optimizer would begin anew.
+ *
  * Each host of a stage writes after every round: where all of them come back,
  * they must have a round in common. The state that a run ends with is written
  * at once too: people look at it then.
@@ -206,6 +212,29 @@ static void describe(struct checkpoint_job *j, const struct node_status *s)
     }
 }
 
+/* Whether it has what it is to be written with. False: that is on its way, and
+ * writing is owed. */
+static bool is_whole(struct machine *m, struct snapshot *s)
+{
+    const struct trainer_command c = {.job.type = JOB_CHECKPOINT};
+
+    if (s->lacks && m->closing) { /* the trainer has stopped */
+        s->lacks = false;
+        s->moments = trainer_moments(m->trainer, &s->moment_steps);
+    }
+    if (!s->lacks) {
+        return true;
+    }
+    if (m->past.asked == NULL && machine_command(m, &c) == 0) {
+        m->past.asked = s;
+        s->refs++;
+        free(s->idle); /* others come, and that is what was counted */
+        s->idle = NULL;
+    }
+    (void)pace_want(&m->save_pace, uv_now(m->loop), true);
+    return false;
+}
+
 void machine_save_checkpoint(struct machine *m)
 {
     struct checkpoint_job *j = NULL;
@@ -220,7 +249,7 @@ void machine_save_checkpoint(struct machine *m)
     }
     node_status(m->node, s);
     snap = to_save(m, s->round);
-    if (snap != NULL && !lacks_record(m, s)) {
+    if (snap != NULL && !lacks_record(m, s) && is_whole(m, snap)) {
         j = machine_job_new(m, &checkpoint_kind, NULL);
     }
     if (j != NULL) {
@@ -228,6 +257,7 @@ void machine_save_checkpoint(struct machine *m)
         snap->refs++;
         describe(j, s);
         m->saving = true;
+        m->saving_ms = uv_now(m->loop);
         machine_job_submit(&j->job);
     }
     free(s);
@@ -240,13 +270,28 @@ static bool is_eager(const struct machine *m)
     return m->stage.held || node_state(m->node) == NODE_FINISHED;
 }
 
+bool machine_expects_checkpoint(struct machine *m)
+{
+    uint64_t now = uv_now(m->loop), since = now - m->asked_ms;
+
+    m->asked_ms = now;
+    return is_eager(m) ||
+           pace_expects(&m->save_pace, now,
+                        m->saving ? now - m->saving_ms : PACE_IDLE, since);
+}
+
 void machine_round_checkpoint(struct machine *m)
 {
+    const struct snapshot *s;
+    bool unforeseen;
+
     machine_snapshots_collect(m); /* what leaves its place lends its memory */
+    s = machine_newest(m);
+    unforeseen = s != NULL && s->lacks; /* the next one will have moments */
     if (is_eager(m)) {
         pace_again(&m->save_pace);
     }
-    if (pace_want(&m->save_pace, uv_now(m->loop), m->saving)) {
+    if (pace_want(&m->save_pace, uv_now(m->loop), m->saving || unforeseen)) {
         machine_save_checkpoint(m);
     }
 }

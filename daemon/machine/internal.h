@@ -216,8 +216,14 @@ struct machine_past {
     struct kept kept;
     struct snapshot *incoming[KEPT_STATES]; /* not looked at yet */
     struct snapshot *spare; /* its memory is that of the next one */
-    uint64_t n_snapshots;   /* made; under `mutex` */
-    char *rounds;           /* directory of reduced bytes */
+    /* A state without inner moments, for which they were asked; NULL: none. And
+     * they, under `mutex`. */
+    struct snapshot *asked;
+    float *late;
+    uint64_t late_steps;
+    bool late_here;       /* they came, or could not be had */
+    uint64_t n_snapshots; /* made; under `mutex` */
+    char *rounds;         /* directory of reduced bytes */
     bool round_saving;
 };
 
@@ -235,7 +241,8 @@ struct machine {
     bool stopped;
     void (*close_done)(void *data);
     void *close_data;
-    /* Guards `shell`, past.incoming, past.spare, wire.made and work.moments. */
+    /* Guards `shell`, past.incoming, past.spare, past.late*, wire.made and
+     * work.moments. */
     pthread_mutex_t mutex;
 
     bool configured;
@@ -269,6 +276,8 @@ struct machine {
      * mean at the end of pairs). */
     uint64_t saved_number;
     struct pace save_pace; /* of rounds' checkpoints; uv_now */
+    uint64_t saving_ms;    /* when the one under way began, */
+    uint64_t asked_ms;     /* and when the last state was asked for */
 };
 
 /* What a job begins with returns 0, or the code that the job is answered with
@@ -507,6 +516,9 @@ int machine_sum(void *self, struct segment *s);
 void machine_keep(struct machine *m, uint64_t index);
 
 /* machine/checkpoint.c */
+/* Before a LOAD, APPLY or PAIR: whether the state that it puts in place may be
+ * saved before the next one. */
+bool machine_expects_checkpoint(struct machine *m);
 /* After a round, if it is time for one. */
 void machine_round_checkpoint(struct machine *m);
 /* If nothing is being saved. A busy disk skips rounds; the last one is always

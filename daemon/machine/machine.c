@@ -40,12 +40,17 @@ void machine_post(struct machine *m, const struct local_event *ev)
     (void)pthread_mutex_unlock(&m->mutex);
 }
 
-int machine_command(struct machine *m, const struct trainer_command *c)
+int machine_command(struct machine *m, const struct trainer_command *command)
 {
+    struct trainer_command c = *command;
+
     if (m->trainer == NULL) {
         return LOCO_ENOENT;
     }
-    return trainer_post(m->trainer, c) ? 0 : LOCO_EFULL;
+    c.saves = (c.job.type == JOB_LOAD || c.job.type == JOB_APPLY ||
+               c.job.type == JOB_PAIR) &&
+              machine_expects_checkpoint(m);
+    return trainer_post(m->trainer, &c) ? 0 : LOCO_EFULL;
 }
 
 /* ---- worker jobs ------------------------------------------------------ */
@@ -253,6 +258,19 @@ static struct snapshot *spare_snapshot(void *self)
     return s;
 }
 
+/* Likewise. */
+static void take_late(void *self, float *moments, uint64_t steps)
+{
+    struct machine *m = self;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    free(m->past.late);
+    m->past.late = moments;
+    m->past.late_steps = steps;
+    m->past.late_here = true;
+    (void)pthread_mutex_unlock(&m->mutex);
+}
+
 /* What a training loop of its own is told of the run. */
 static int
 describe_run(const struct machine *m, struct trainer_welcome *w, char *errmsg)
@@ -305,6 +323,7 @@ static int start_trainer(struct machine *m)
         .post = trainer_event,
         .take_snapshot = take_snapshot,
         .spare_snapshot = spare_snapshot,
+        .take_late = take_late,
     };
     char errmsg[ERRMSG_SIZE] = "out of memory";
     int rv;

@@ -85,7 +85,8 @@ static void trim(struct snapshot *s)
 {
     if (s != NULL && s->refs == 1) { /* nobody writes it to disk */
         free(s->moments);
-        s->moments = NULL;
+        free(s->idle);
+        s->moments = s->idle = NULL;
     }
 }
 
@@ -113,6 +114,29 @@ static void keep(struct machine *m, struct snapshot *s)
     kept_reduce(&m->past.kept, uv_now(m->loop) + 1, lease_ms(m), reduce, m);
 }
 
+/* Moments that were asked for, to the state that they are of. */
+static void collect_late(struct machine *m)
+{
+    struct snapshot *s = NULL;
+    float *late = NULL;
+
+    (void)pthread_mutex_lock(&m->mutex);
+    if (m->past.late_here) {
+        s = m->past.asked;
+        late = m->past.late;
+        m->past.asked = NULL;
+        m->past.late = NULL;
+        m->past.late_here = false;
+    }
+    if (s != NULL) {
+        s->lacks = false;
+        s->moments = late;
+        s->moment_steps = m->past.late_steps;
+    }
+    (void)pthread_mutex_unlock(&m->mutex);
+    machine_snapshot_drop(m, s);
+}
+
 void machine_snapshots_collect(struct machine *m)
 {
     struct snapshot *in[KEPT_STATES] = {NULL};
@@ -126,6 +150,7 @@ void machine_snapshots_collect(struct machine *m)
             keep(m, in[i]);
         }
     }
+    collect_late(m);
 }
 
 struct snapshot *machine_newest(const struct machine *m)
@@ -158,6 +183,11 @@ void machine_snapshots_free(struct machine *m)
         snapshot_free(m->past.incoming[i]);
         m->past.incoming[i] = NULL;
     }
+    snapshot_free(m->past.asked); /* the trainer brings nothing any more */
+    free(m->past.late);
+    m->past.asked = NULL;
+    m->past.late = NULL;
+    m->past.late_here = false;
     snapshot_free(m->past.spare);
     m->past.spare = NULL; /* a move to another stage makes others */
 }

@@ -145,9 +145,20 @@ struct state_room *publisher_room(struct publisher *p)
     return snapshot_take_room(spare(p));
 }
 
+/* Where audits of work ask for them, each time; a copy within this process is
+ * cheap. Moments that are all in the state are not copied twice. */
+static bool takes_moments(const struct publisher *p, bool saves)
+{
+    const struct replica *r = p->opt.replica;
+
+    return p->opt.moments_block > 0 ||
+           ((saves || r->backend.device == NULL) && replica_owns_moments(r));
+}
+
 void publisher_publish(struct publisher *p,
                        const struct local_event *answer,
-                       bool beside)
+                       bool beside,
+                       bool saves)
 {
     struct replica *r = p->opt.replica;
     struct local_event e = *answer;
@@ -155,7 +166,7 @@ void publisher_publish(struct publisher *p,
     struct snapshot *s;
 
     publisher_wait(p);
-    s = snapshot_begin(r, spare(p));
+    s = snapshot_begin(r, spare(p), takes_moments(p, saves));
     p->spare = NULL;
     state->round = r->round;
     state->inner_step = r->inner_step;

@@ -51,10 +51,12 @@ struct state_room *publisher_room(struct publisher *p);
 
 /* Answer a LOAD, APPLY or PAIR that put a state in place: `answer` is completed
  * and posted. `beside`: the hashes of an APPLY are made while the caller goes
- * on. */
+ * on. `saves`: it will be written to disk, so its snapshot has inner moments.
+ * One of a processor has them anyway, and where they are announced. */
 void publisher_publish(struct publisher *p,
                        const struct local_event *answer,
-                       bool beside);
+                       bool beside,
+                       bool saves);
 
 /* Until everything is reported. */
 void publisher_wait(struct publisher *p);

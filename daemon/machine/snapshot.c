@@ -20,6 +20,7 @@ void snapshot_free(struct snapshot *s)
         }
         state_room_drop(s->room);
         free(s->moments);
+        free(s->idle);
         free(s->leaves);
         free(s);
     }
@@ -45,8 +46,9 @@ bool snapshot_reduce(struct snapshot *s, const struct method *method)
         pages_forget(s->state + s->n, (s->n_state - s->n) * sizeof(float));
     }
     free(s->moments);
+    free(s->idle);
     free(s->leaves);
-    s->moments = NULL;
+    s->moments = s->idle = NULL;
     s->leaves = NULL;
     return true;
 }
@@ -99,12 +101,25 @@ static float *take_copy(uint64_t n)
     return x;
 }
 
+/* What `old`, which is as large, does not need any more. */
+static void take_over(struct snapshot *s, struct snapshot *old)
+{
+    float **moments = old->moments != NULL ? &old->moments : &old->idle;
+
+    s->idle = *moments;
+    *moments = NULL;
+    if (s->room == NULL && old->room == NULL) {
+        s->state = old->state;
+        old->state = NULL;
+    }
+}
+
 /* One with all its memory, which `old` had if it is as large; NULL. */
-static struct snapshot *with_memory(struct snapshot *old, struct replica *r)
+static struct snapshot *
+with_memory(struct snapshot *old, struct replica *r, bool moments)
 {
     uint64_t n_state = replica_state_elements(&r->opt.method, r->n);
     struct snapshot *s = calloc(1, sizeof *s);
-    bool fits = old != NULL && old->n == r->n && old->n_state == n_state;
 
     if (s != NULL) {
         s->refs = 1;
@@ -113,32 +128,29 @@ static struct snapshot *with_memory(struct snapshot *old, struct replica *r)
         s->room = replica_hold_state(r);
         s->state = s->room == NULL ? NULL : s->room->x;
     }
-    if (s != NULL && fits) {
-        s->moments = old->moments;
-        old->moments = NULL;
-    }
-    if (s != NULL && fits && s->room == NULL && old->room == NULL) {
-        s->state = old->state;
-        old->state = NULL;
+    if (s != NULL && old != NULL && old->n == r->n && old->n_state == n_state) {
+        take_over(s, old);
     }
     snapshot_free(old);
     if (s != NULL && s->state == NULL) {
         s->state = take_copy(n_state);
     }
-    if (s != NULL && s->moments == NULL && r->have_optimizer) {
-        s->moments = take_copy(2 * r->n);
+    if (s != NULL && moments) {
+        s->moments = s->idle != NULL ? s->idle : take_copy(2 * r->n);
+        s->idle = NULL;
     }
-    if (s != NULL &&
-        (s->state == NULL || (s->moments == NULL && r->have_optimizer))) {
+    if (s != NULL && (s->state == NULL || (s->moments == NULL && moments))) {
         snapshot_free(s);
         return NULL;
     }
     return s;
 }
 
-struct snapshot *snapshot_begin(struct replica *r, struct snapshot *old)
+struct snapshot *
+snapshot_begin(struct replica *r, struct snapshot *old, bool moments)
 {
-    struct snapshot *s = with_memory(old, r);
+    bool takes = moments && r->have_optimizer;
+    struct snapshot *s = with_memory(old, r, takes);
 
     if (s == NULL) {
         return NULL;
@@ -146,11 +158,12 @@ struct snapshot *snapshot_begin(struct replica *r, struct snapshot *old)
     s->round = r->round;
     s->inner_step = r->inner_step;
     s->tokens = r->tokens_seen;
-    s->moment_steps = r->have_optimizer ? r->optimizer.t : 0;
-    if (r->have_optimizer && r->backend.device == NULL) {
+    s->lacks = !takes && replica_owns_moments(r);
+    s->moment_steps = r->have_optimizer && !s->lacks ? r->optimizer.t : 0;
+    if (takes && r->backend.device == NULL) {
         copy(r, s->moments, r->optimizer.u, r->n);
         copy(r, s->moments + r->n, r->optimizer.v, r->n);
-    } else if (s->moments != NULL && replica_moments(r, s->moments) != 0) {
+    } else if (takes && replica_moments(r, s->moments) != 0) {
         free(s->moments); /* the GPU is lost */
         s->moments = NULL;
         s->moment_steps = 0;
@@ -172,7 +185,7 @@ void snapshot_fill(const struct replica *r, struct snapshot *s)
 
 struct snapshot *snapshot_make(struct replica *r, struct snapshot *old)
 {
-    struct snapshot *s = snapshot_begin(r, old);
+    struct snapshot *s = snapshot_begin(r, old, true);
 
     if (s != NULL) {
         snapshot_fill(r, s);

@@ -7,7 +7,11 @@
  * Where the replica's state lies in a room (replica/state.h) a snapshot holds
  * that room, and only the inner moments are copied; else it has a copy of all.
  *
- * Immutable once made; counted by its owners.
+ * Inner moments are for checkpoints alone, and from a GPU they take as long as
+ * the state: one that is not to be saved is made without (`lacks`). Who wants
+ * to save it after all asks the trainer for them (trainer.h, JOB_CHECKPOINT).
+ *
+ * Immutable once made, but for moments that come later; counted by its owners.
  */
 #ifndef LOCO_DAEMON_MACHINE_SNAPSHOT_H
 #define LOCO_DAEMON_MACHINE_SNAPSHOT_H
@@ -24,6 +28,8 @@ struct snapshot {
     struct state_room *room; /* that has `state`; NULL: it is a copy */
     float *moments;          /* (2, n) u, then v: this peer's own; NULL: it has
                                 none here (replica.h, shared) */
+    bool lacks;              /* the optimizer has some, which are not here */
+    float *idle;             /* (2, n) for those of a later one; or NULL */
     uint64_t moment_steps;   /* that its optimizer made */
     struct hash32 *leaves;   /* of the pieces of phi, then of all behind it */
     uint64_t number;         /* of those that a machine was handed */
@@ -50,9 +56,11 @@ bool snapshot_reduce(struct snapshot *s, const struct method *method);
  * NULL when memory is out: then nothing is served or saved this round. */
 struct snapshot *snapshot_make(struct replica *r, struct snapshot *old);
 
-/* The same in two halves: memory and moments, which the next inner step
- * changes; then what the next commit changes, where that is a copy. */
-struct snapshot *snapshot_begin(struct replica *r, struct snapshot *old);
+/* The same in two halves: memory and, if they are wanted, moments, which the
+ * next inner step changes; then what the next commit changes, where that is a
+ * copy. */
+struct snapshot *
+snapshot_begin(struct replica *r, struct snapshot *old, bool moments);
 void snapshot_fill(const struct replica *r, struct snapshot *s);
 
 /* What members agree on: a hash of phi, and one of all vectors behind it. `s`,

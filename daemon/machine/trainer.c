@@ -354,6 +354,8 @@ static void begin_repeat(struct trainer *t, const struct trainer_command *c)
 void trainer_run_command(struct trainer *t, const struct trainer_command *c)
 {
     struct local_event ev = job_answer(&c->job, 0);
+    uint64_t steps;
+    float *moments;
 
     if (c->job.type != JOB_TRAIN && c->job.type != JOB_OVER) {
         publisher_wait(t->publisher);
@@ -372,6 +374,10 @@ void trainer_run_command(struct trainer *t, const struct trainer_command *c)
         return;
     case JOB_REPEAT:
         begin_repeat(t, c);
+        return;
+    case JOB_CHECKPOINT:
+        moments = trainer_moments(t, &steps);
+        t->opt.take_late(t->opt.self, moments, steps);
         return;
     case JOB_OVER:
         return; /* trainer_loop.c's */
@@ -696,6 +702,22 @@ void trainer_stop(struct trainer *t)
     (void)pthread_join(t->thread, NULL);
     publisher_wait(t->publisher);
     t->stopped = true;
+}
+
+float *trainer_moments(const struct trainer *t, uint64_t *steps)
+{
+    const struct replica *r = t == NULL ? NULL : &t->replica;
+    float *x = NULL;
+
+    if (r != NULL && r->have_backend && r->have_optimizer) {
+        x = malloc(2 * (size_t)r->n * sizeof *x);
+    }
+    if (x != NULL && replica_moments(r, x) != 0) {
+        free(x);
+        x = NULL;
+    }
+    *steps = x == NULL ? 0 : r->optimizer.t;
+    return x;
 }
 
 uint64_t trainer_tokens_seen(const struct trainer *t)

@@ -16,7 +16,9 @@
  * Ownership: pointers in a command are borrowed until its answer. A *snapshot*
  * (the state of one committed round, for joiners; with inner moments, for the
  * checkpoint) is made by the trainer after LOAD and APPLY and handed to
- * `take_snapshot`, which owns it from then on.
+ * `take_snapshot`, which owns it from then on. With a GPU only one that is to
+ * be saved has moments; a CHECKPOINT brings them as they are now, between two
+ * inner steps, and is answered by `take_late` instead of an event.
  *
  * A REPEAT makes the lease of another member again, on a second replica, before
  * the steps of a TRAIN (trainer_repeat.h). One at a time: a second one is
@@ -58,11 +60,13 @@
 #include "train/replica/replica.h"
 
 struct trainer_command {
-    /* LOAD, TRAIN, APPLY, PAIR, PIPE, EVAL, REPEAT or OVER. A PIPE's STEP is
-     * answered after its PROGRESS. The steps of a TRAIN are a quorum's task;
-     * with a lease at most so many are made; else the rounds know how many. */
+    /* LOAD, TRAIN, APPLY, PAIR, PIPE, EVAL, REPEAT, CHECKPOINT or OVER. A
+     * PIPE's STEP is answered after its PROGRESS. The steps of a TRAIN are a
+     * quorum's task; with a lease at most so many are made; else the rounds
+     * know how many. */
     struct job job;
     struct lease lease; /* TRAIN: what it reads; no ranges: its own. REPEAT */
+    bool saves;         /* LOAD, APPLY, PAIR: the new state is to be saved */
     const float *state; /* LOAD: (replica_state_elements); REPEAT: the state
                            before that round, of which the parameters matter */
     const struct work_room *room; /* REPEAT: full; nobody changes it meanwhile
@@ -99,6 +103,9 @@ struct trainer_options {
     /* On the trainer thread, before one is made: one that nobody needs any
      * more, for its memory; NULL: there is none. The function may be NULL. */
     struct snapshot *(*spare_snapshot)(void *self);
+    /* On the trainer thread: a CHECKPOINT's answer, for free(), and after how
+     * many steps of the optimizer. NULL: the GPU is lost, or memory out. */
+    void (*take_late)(void *self, float *moments, uint64_t steps);
     /* Likewise, with each contribution: it is announced in blocks of so many
      * elements. 0: it is not. */
     void (*take_offer)(void *self, struct offer *o);
@@ -153,6 +160,9 @@ const float *trainer_contribution(const struct trainer *t);
 /* Ends after the current inner step and joins the thread; the contribution
  * stays readable. NULL is allowed. */
 void trainer_stop(struct trainer *t);
+
+/* What a CHECKPOINT brings, of one that was stopped. NULL is allowed. */
+float *trainer_moments(const struct trainer *t, uint64_t *steps);
 
 /* Ever, by this peer; of one that was stopped. */
 uint64_t trainer_tokens_seen(const struct trainer *t);

@@ -158,7 +158,7 @@ void trainer_run_state(struct trainer *t, const struct trainer_command *c)
     }
     if (ev.rc == 0) {
         note_broken(t, &ev);
-        publisher_publish(t->publisher, &ev, hashes_beside(t));
+        publisher_publish(t->publisher, &ev, hashes_beside(t), c->saves);
     } else {
         t->opt.post(t->opt.self, &ev);
     }

@@ -47,7 +47,8 @@ struct emu_control {
     uint64_t memory_of[EMU_DEVICES_MAX]; /* bytes; 0: as `memory` */
     uint64_t used_of[EMU_DEVICES_MAX];   /* bytes taken now */
     uint64_t peer_bytes[EMU_DEVICES_MAX][EMU_DEVICES_MAX]; /* to, from */
-    int no_peers; /* they do not reach each other's memory by themselves */
+    int no_peers;  /* they do not reach each other's memory by themselves */
+    uint64_t down; /* bytes copied to this process's memory since the start */
 };
 
 extern struct emu_control emu_control;

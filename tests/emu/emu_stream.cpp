@@ -334,6 +334,9 @@ cudaError_t cudaMemcpyAsync(void *to,
     if (emu_is_registered(to, bytes) || emu_is_registered(from, bytes)) {
         emu_control.direct += bytes;
     }
+    if (kind == cudaMemcpyDeviceToHost) {
+        emu_control.down += bytes;
+    }
     if (emu_is_registered(to, bytes)) {
         emu_queue(stream, [=] { emu_write_host(to, from, bytes); });
         return cudaSuccess;

@@ -52,7 +52,8 @@ struct checkpoint_state {
     uint64_t round;      /* last committed */
     uint64_t inner_step; /* inner steps this peer has made */
     /* After how many of the optimizer adam_u and adam_v are: fewer where
-     * moments began anew, or where work was undone. */
+     * moments began anew, or where work was undone; more where they were
+     * fetched later than the state (daemon/machine/checkpoint.c). */
     uint64_t moment_steps;
     uint64_t tokens; /* tokens this peer has trained on */
     const char *run_id;

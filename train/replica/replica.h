@@ -297,6 +297,9 @@ const char *replica_gpus_said(struct replica *r);
  * Elsewhere nothing. */
 void replica_know_wire(struct replica *r, const uint8_t *wire, size_t bytes);
 
+/* Whether it has inner moments that are not in the state: this peer's alone. */
+bool replica_owns_moments(const struct replica *r);
+
 /* Inner moments: out (2n) = u, then v. Else the code of a GPU that is lost:
  * what `out` has means nothing. */
 int replica_moments(const struct replica *r, float *out);

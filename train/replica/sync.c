@@ -33,6 +33,13 @@ bool replica_shares_sum(const struct method *m)
     return m->delayed;
 }
 
+bool replica_owns_moments(const struct replica *r)
+{
+    const struct method *m = &r->opt.method;
+
+    return r->have_optimizer && !(replica_shares_u(m) && replica_shares_v(m));
+}
+
 bool replica_begins_with_phi(const struct method *m)
 {
     return !replica_shares_u(m) && !replica_shares_v(m) &&

@@ -13,10 +13,13 @@ if(TARGET loco_cuda_emulated)
       LOCO_EMULATED_PLUGIN="$<TARGET_FILE:loco_cuda_emulated>")
   endforeach()
   if(LOCO_NETWORK)
-    loco_unit(cuda stage_machine loco_daemon)
-    add_dependencies(test_cuda_stage_machine loco_cuda_emulated)
-    target_compile_definitions(test_cuda_stage_machine PRIVATE
-      LOCO_EMULATED_PLUGIN="$<TARGET_FILE:loco_cuda_emulated>")
+    foreach(name commit stage_machine)
+      loco_unit(cuda ${name} loco_daemon)
+      add_dependencies(test_cuda_${name} loco_cuda_emulated)
+      target_compile_definitions(test_cuda_${name} PRIVATE
+        LOCO_EMULATED_PLUGIN="$<TARGET_FILE:loco_cuda_emulated>")
+    endforeach()
+    target_link_options(test_cuda_commit PRIVATE -Wl,--wrap=uv_now)
   endif()
   # After a hang or a broken GPU the plug-in frees nothing of CUDA's, on purpose;
   # the emulator knows it (emu/emu_memory.cpp). These were not tried with that.

@@ -437,6 +437,26 @@ static void what_is_put_off_is_done_when_its_time_has_come(void **state)
     assert_true(pace_due(&p, 100000, false));
 }
 
+/* What takes long to prepare is prepared before the round's end. */
+static void what_may_be_done_behind_a_round_is_foreseen(void **state)
+{
+    const uint64_t cheap = PACE_CHEAP_MS, patience = PACE_PATIENCE_MS;
+    struct pace p = {0};
+
+    (void)state;
+    assert_true(pace_expects(&p, 1000, PACE_IDLE, 0));
+    assert_true(pace_want(&p, 1000, false));
+    assert_true(pace_expects(&p, 1100, 100, 0)); /* it may be over then */
+    assert_false(pace_expects(&p, 1000 + cheap, cheap, 0));
+    pace_done(&p, 3000, 2000, 10);
+    assert_false(pace_expects(&p, 20999, PACE_IDLE, 0));
+    assert_true(pace_expects(&p, 21000, PACE_IDLE, 0));
+    /* Rounds that are so far apart that it will not wait for the next. */
+    assert_false(pace_expects(&p, 11000, PACE_IDLE, 9999 + patience));
+    assert_true(pace_expects(&p, 11000, PACE_IDLE, 10000 + patience));
+    assert_true(pace_want(&p, 21000, false)); /* nothing was spent by asking */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +465,7 @@ int main(void)
         cmocka_unit_test(neither_the_last_commit_nor_what_is_read_gives_way),
         cmocka_unit_test(the_attempt_hashed_last_is_applied),
         cmocka_unit_test(what_is_put_off_is_done_when_its_time_has_come),
+        cmocka_unit_test(what_may_be_done_behind_a_round_is_foreseen),
         cmocka_unit_test(an_attempt_that_inherits_nothing_is_refused),
         cmocka_unit_test(what_is_over_is_free_and_used_last),
         cmocka_unit_test(rounds_take_two_slots_in_turns),
