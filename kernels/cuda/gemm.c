@@ -535,6 +535,27 @@ plan_for(struct gpu *g, const struct matmul *op, const void *b)
     return p;
 }
 
+/* The driver loads a kernel of the library's when it first runs. One that finds
+ * no memory then is ALLOC_FAILED, or an error of any kind on a GPU that is well
+ * and has little left. */
+static bool lacks_memory(cublasStatus_t status)
+{
+    size_t left = 0, total;
+    cudaError_t e;
+
+    if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+        return true;
+    }
+    if (status != CUBLAS_STATUS_EXECUTION_FAILED &&
+        status != CUBLAS_STATUS_INTERNAL_ERROR) {
+        return false;
+    }
+    e = cudaGetLastError();
+    return e == cudaErrorMemoryAllocation ||
+           (e == cudaSuccess && cudaMemGetInfo(&left, &total) == cudaSuccess &&
+            left < 2 * PLUGIN_SPARE_BYTES);
+}
+
 int cuda_matmul(struct gpu *g, const struct matmul *op)
 {
     const void *b = op->b;
@@ -569,9 +590,8 @@ int cuda_matmul(struct gpu *g, const struct matmul *op)
         char why[64];
 
         (void)snprintf(why, sizeof why, "cuBLASLt status %d", (int)status);
-        return gpu_fail(
-            g, status == CUBLAS_STATUS_ALLOC_FAILED ? LOCO_ENOMEM : LOCO_ECUDA,
-            "matrix product", why);
+        return gpu_fail(g, lacks_memory(status) ? LOCO_ENOMEM : LOCO_ECUDA,
+                        "matrix product", why);
     }
     return gpu_launched(g, "matrix product");
 }

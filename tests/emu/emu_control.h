@@ -49,6 +49,9 @@ struct emu_control {
     uint64_t peer_bytes[EMU_DEVICES_MAX][EMU_DEVICES_MAX]; /* to, from */
     int no_peers;  /* they do not reach each other's memory by themselves */
     uint64_t down; /* bytes copied to this process's memory since the start */
+    /* The next product loads kernels of so many bytes, or fails as cuBLASLt
+     * does where they are not there; then 0. */
+    uint64_t product_loads;
 };
 
 extern struct emu_control emu_control;

@@ -233,6 +233,21 @@ static void multiply(const struct product &p)
     }
 }
 
+/* What they take is the driver's, and stays taken. */
+static bool load(void)
+{
+    uint64_t bytes = emu_control.product_loads;
+    size_t left, total;
+
+    (void)cudaMemGetInfo(&left, &total);
+    if (left < bytes) {
+        return false;
+    }
+    emu_control.used_of[emu_device()] += bytes;
+    emu_control.product_loads = 0;
+    return true;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                               cublasLtMatmulDesc_t desc,
                               const void *alpha,
@@ -263,6 +278,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
     (void)workspace_bytes;
     emu_control.products++;
     if (emu_sticky() != cudaSuccess) {
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    }
+    if (emu_control.product_loads > 0 && !load()) {
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
     emu_queue(stream, [=] { multiply(p); });
