@@ -4,6 +4,9 @@
 if(NOT LOCO_SANITIZE STREQUAL "thread")
   include(emu/emu.cmake)
 endif()
+# False programs in the place of what tests/gpu/run.sh calls.
+add_test(NAME unit/cuda/gpu_run
+  COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/gpu/run_test.py)
 if(TARGET loco_cuda_emulated)
   foreach(name bits faults gpus kernels launchers methods model outer
       registered stage stage_replica)
