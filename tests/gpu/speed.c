@@ -1,6 +1,6 @@
 /* speed.c - how fast the plug-in's kernels are on this GPU.
  *
- * use: gpu_speed PLUGIN [TUNING [DIVISOR [once|all [attention]]]]
+ * use: gpu_speed PLUGIN [TUNING [DIVISOR [once|all [attention|outer]]]]
  *
  * Prints one line a kernel at the shapes of the 150M model (B 64, T 1024) and
  * of the 1.1B one (B 16, T 2048): milliseconds, the best of some runs after a
@@ -9,7 +9,7 @@
  * outer step of 1.1B parameters (speed_outer.c). DIVISOR makes everything
  * smaller by about that, to try the program under the emulator. once: each
  * kernel runs twice and no outer step is made, for a profiler.
- * attention: nothing else is measured.
+ * attention, outer: nothing else is measured.
  */
 #include <math.h>
 #include <stdio.h>
@@ -388,6 +388,18 @@ static void muon_step(int64_t c, int64_t f)
     forget();
 }
 
+static void all_but_attention(const struct shape *s, int number)
+{
+    if (number == 0) {
+        attention_rung(s);
+    }
+    if (number < 2) {
+        elementwise(s);
+        head_and_embedding(s);
+        products(s);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct shape shapes[] = {
@@ -396,6 +408,7 @@ int main(int argc, char **argv)
         {"heads of 128, B 8, T 2048", 8, 2048, 2048, 16, 16, 128, 5632, 32000}};
     struct device_options opt = {.plugin = argc > 1 ? argv[1] : NULL,
                                  .gpu = {.bf16 = true}};
+    const char *only = argc > 5 ? argv[5] : "";
     char errmsg[PLUGIN_ERRMSG];
 
     opt.gpu.tuning_path = argc > 2 ? argv[2] : NULL;
@@ -413,29 +426,19 @@ int main(int argc, char **argv)
         (void)printf("%s\n", errmsg);
         return LOCO_EXIT_DEVICE;
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3 && strcmp(only, "outer") != 0; i++) {
         (void)printf("%s\n", shapes[i].name);
         attention(&shapes[i]);
-        if (argc > 5) {
-            continue;
-        }
-        if (i == 0) {
-            attention_rung(&shapes[i]);
-        }
-        if (i < 2) {
-            elementwise(&shapes[i]);
-            head_and_embedding(&shapes[i]);
-            products(&shapes[i]);
+        if (only[0] == '\0') {
+            all_but_attention(&shapes[i], i);
         }
     }
-    if (argc > 5) {
-        backend_close(&gpu);
-        return 0;
+    if (only[0] == '\0') {
+        (void)printf("states\n");
+        optimizer(214000000 / divisor / divisor);
+        muon_step(divisor > 1 ? 64 : 1024, divisor > 1 ? 40 : 2688);
     }
-    (void)printf("states\n");
-    optimizer(214000000 / divisor / divisor);
-    muon_step(divisor > 1 ? 64 : 1024, divisor > 1 ? 40 : 2688);
-    if (!once) {
+    if (!once && strcmp(only, "attention") != 0) {
         outer_step(1100000000 / divisor / divisor);
         outer_step_of_locod(1100000000 / divisor / divisor);
     }

@@ -99,7 +99,7 @@ static void out_in_pieces(
 {
     for (int64_t at = 0, i = 0; at < n; at += PIECE, i++) {
         struct shift_op op = {.theta = x + at,
-                              .phi_old = phi + at,
+                              .phi_old = phi == NULL ? NULL : phi + at,
                               .out = piece[i % 2],
                               .n = n - at < PIECE ? n - at : PIECE};
 

@@ -24,6 +24,16 @@ if(TARGET loco_cuda_emulated)
     endforeach()
     target_link_options(test_cuda_commit PRIVATE -Wl,--wrap=uv_now)
   endif()
+  # tests/gpu has it as gpu_speed, where a GPU's programs are built.
+  add_executable(test_cuda_speed gpu/speed.c gpu/speed_outer.c)
+  target_link_libraries(test_cuda_speed PRIVATE loco_kernels m)
+  set_target_properties(test_cuda_speed PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(test_cuda_speed loco_cuda_emulated)
+  add_dependencies(unit_cuda test_cuda_speed)
+  add_test(NAME unit/cuda/speed_outer COMMAND sh
+    ${CMAKE_CURRENT_SOURCE_DIR}/gpu/refused.sh $<TARGET_FILE:test_cuda_speed>
+    $<TARGET_FILE:loco_cuda_emulated>)
   # After a hang or a broken GPU the plug-in frees nothing of CUDA's, on purpose;
   # the emulator knows it (emu/emu_memory.cpp). These were not tried with that.
   set_tests_properties(unit/cuda/faults unit/cuda/gpus unit/cuda/launchers unit/cuda/methods
