@@ -271,9 +271,12 @@ do_tidy() { python3 tests/tidy.py --self-test && python3 tests/tidy.py; }
 do_unit() {
     if [ "$FORM" = quick ]; then # emulators: half of the time of all
         tests build '^unit/' -E '^unit/(cuda/|kernels/neon)'
-    else
-        tests build '^unit/'
+        return
     fi
+    tests build '^unit/' || return 1
+    [ "$FORM" = full ] || return 0
+    # The curve of losses that a GPU makes: minutes under the emulator.
+    build/tests/test_cuda_model build/tests/libloco_cuda_emulated.so 200
 }
 do_fuzz() { tests build '^fuzz/'; }
 

@@ -44,6 +44,19 @@ static const struct llama_config configs[] = {
      .norm_eps = 1e-5f},
 };
 
+/* So small that a curve of 200 steps takes seconds under the emulator, large
+ * enough to learn its 24 tokens by heart. */
+static const struct llama_config tiny = {.dim = 16,
+                                         .layers = 1,
+                                         .heads = 1,
+                                         .kv_heads = 1,
+                                         .ffn = 16,
+                                         .vocab = 53,
+                                         .seq = 8,
+                                         .tied = true,
+                                         .rope_theta = 10000,
+                                         .norm_eps = 1e-5f};
+
 #define CONFIGS 3
 #define B       3
 
@@ -111,6 +124,13 @@ static float *model_grad(const struct model *x)
     return grad;
 }
 
+static const char *type_name(void)
+{
+    return gpu.act_bytes == 2 ? "bf16" : "fp32";
+}
+
+static double least_cosine; /* of a tensor's gradient */
+
 /* Cosine at least 0.999 and norm within 2 % (bf16); 1e-4 of the norm (fp32). */
 static void
 check_tensors(const struct llama_config *c, const float *got, const float *want)
@@ -125,6 +145,7 @@ check_tensors(const struct llama_config *c, const float *got, const float *want)
         for (int64_t j = 0; j < v.numel; j++) {
             dot += (double)got[v.offset + j] * (double)want[v.offset + j];
         }
+        least_cosine = fmin(least_cosine, dot / a / b);
         if (gpu.act_bytes == 2) {
             if (!(dot >= 0.999 * a * b) || !(fabs(a - b) <= 0.02 * b)) {
                 fail_msg("%s: cosine %.6f, norm %.6g for %.6g", v.name,
@@ -177,24 +198,31 @@ static void try_gradient(const struct llama_config *c)
 
 static void gradients(void)
 {
+    least_cosine = 1;
     for (int i = 0; i < CONFIGS; i++) {
         try_gradient(&configs[i]);
     }
+    (void)printf("%s: smallest cosine of a gradient %.7f\n", type_name(),
+                 least_cosine);
 }
 
-/* Losses of `steps` steps of AdamW; a mean per token each. */
-static void train(const struct backend *be, double *losses)
+/* Losses of n steps of AdamW; a mean per token each. */
+static void train(const struct backend *be,
+                  const struct llama_config *c,
+                  double lr,
+                  double *losses,
+                  int n)
 {
     struct optimizer adam;
     struct optimizer_options opt = optimizer_defaults();
     struct model x;
-    int64_t tokens = B * configs[1].seq;
-    struct optimizer_rate rate = {.lr = 1e-3, .grad_scale = 1 / (double)tokens};
+    int64_t tokens = B * c->seq;
+    struct optimizer_rate rate = {.lr = lr, .grad_scale = 1 / (double)tokens};
 
-    model_open(&x, &configs[1], be, B, LLAMA_RECOMPUTE_NOTHING);
+    model_open(&x, c, be, B, LLAMA_RECOMPUTE_NOTHING);
     assert_int_equal(optimizer_open_llama(&adam, &opt, x.c), 0);
     assert_int_equal(optimizer_place(&adam, be, false), 0);
-    for (int i = 0; i < steps; i++) {
+    for (int i = 0; i < n; i++) {
         losses[i] = model_gradient(&x) / (double)tokens;
         assert_int_equal(
             optimizer_step(&adam, be, x.theta, x.grad, &rate, NULL), 0);
@@ -204,36 +232,81 @@ static void train(const struct backend *be, double *losses)
     forget();
 }
 
-static void curves(void)
+/* How far a loss of step i may be from that of the reference.
+ *
+ * A model that knows its 210 tokens by heart has a loss near 0, where one per
+ * cent is less than rounding makes of it, and on the way there it falls by so
+ * much a step that a little later is more than one per cent. On a processor,
+ * theta altered by 6e-8 moves the losses of 200 steps by up to 0.007 (19 per
+ * cent where the loss is smallest), by 1e-7 up to 0.0095 (28 per cent); under
+ * the emulator bf16 moves them by up to 0.018, at step 56 of a loss of 1.50. */
+static double band(int i, double want)
 {
-    double *want = malloc((size_t)steps * sizeof *want);
-    double *got = malloc((size_t)steps * sizeof *got);
-    double *again = malloc((size_t)steps * sizeof *again);
-    /* A model that knows its 210 tokens by heart has a loss near 0, where one
-     * per cent is less than rounding makes of it. On a processor, theta altered
-     * by 6e-8 moves the losses of 200 steps by up to 0.007 (19 per cent where
-     * the loss is smallest), by 1e-7 up to 0.0095 (28 per cent). Before step
-     * 60 nothing is known by heart. */
     double near_zero = gpu.act_bytes == 2 ? 0.03 : 0.02;
+
+    return 0.01 * want + (i < 40 ? 0 : near_zero);
+}
+
+static void tell_curve(const double *got, const double *want, int n)
+{
+    double far = 0, share = 0; /* of the band */
+    int far_at = 0, share_at = 0;
+
+    for (int i = 0; i < n; i++) {
+        double differs = fabs(got[i] - want[i]);
+
+        if (differs > far) {
+            far = differs;
+            far_at = i;
+        }
+        if (differs / band(i, want[i]) > share) {
+            share = differs / band(i, want[i]);
+            share_at = i;
+        }
+    }
+    (void)printf("%s: %d steps, loss %.3f to %.4f; at most %.5f away (step %d, "
+                 "of %.4f), %.0f %% of the band (step %d, of %.4f)\n",
+                 type_name(), n, want[0], want[n - 1], far, far_at,
+                 want[far_at], 100 * share, share_at, want[share_at]);
+}
+
+/* twice: and the same bits in another order of threads. */
+static void
+try_curve(const struct llama_config *c, double lr, int n, bool twice)
+{
+    double *want = malloc((size_t)n * sizeof *want);
+    double *got = malloc((size_t)n * sizeof *got);
+    double *again = calloc((size_t)n, sizeof *again);
 
     assert_true(want != NULL && got != NULL && again != NULL);
     begin_run(0);
-    train(&ref, want);
-    train(&gpu, got);
-    begin_run(2);
-    train(&gpu, again);
-    for (int i = 0; i < steps; i++) {
-        double slack = i < 60 ? 0 : near_zero;
-
-        if (!(fabs(got[i] - want[i]) <= 0.01 * want[i] + slack)) {
+    train(&ref, c, lr, want, n);
+    train(&gpu, c, lr, got, n);
+    if (twice) {
+        begin_run(2);
+        train(&gpu, c, lr, again, n);
+    }
+    tell_curve(got, want, n);
+    for (int i = 0; i < n; i++) {
+        if (!(fabs(got[i] - want[i]) <= band(i, want[i]))) {
             fail_msg("step %d: loss %.6g for %.6g", i, got[i], want[i]);
         }
-        assert_true(got[i] == again[i]); /* same seed, same bits */
+        assert_true(!twice || got[i] == again[i]); /* same seed, same bits */
     }
-    assert_true(got[steps - 1] < got[0]);
+    assert_true(got[n - 1] < got[0]);
     free(again);
     free(got);
     free(want);
+}
+
+static void curves(void)
+{
+    try_curve(&configs[1], 1e-3, steps, true);
+}
+
+static void curves_by_heart(void)
+{
+    try_curve(&tiny, 3e-3, TURNS(200, 2), false);
 }
 
 static void logits_are_those_of_the_reference(void)
@@ -254,6 +327,7 @@ static void logits_are_those_of_the_reference(void)
 /* clang-format off */
 CASE(gradients_are_those_of_the_reference, gradients)
 CASE(losses_follow_the_reference_and_repeat_bit_by_bit, curves)
+CASE(losses_near_zero_stay_in_the_band_for_200_steps, curves_by_heart)
 CASE(logits_equal_the_reference, logits_are_those_of_the_reference)
 /* clang-format on */
 
@@ -262,6 +336,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_those_of_the_reference),
         cmocka_unit_test(losses_follow_the_reference_and_repeat_bit_by_bit),
+        cmocka_unit_test(losses_near_zero_stay_in_the_band_for_200_steps),
         cmocka_unit_test(logits_equal_the_reference),
     };
 
