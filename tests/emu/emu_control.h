@@ -36,6 +36,7 @@ struct emu_control {
     int64_t register_error; /* with this error; 0: out of memory */
     /* Counts since the start. */
     uint64_t launches, mallocs, frees, products;
+    uint64_t unaligned;  /* products with rows that do not begin at 16 bytes */
     uint64_t used;       /* bytes of the GPU's memory taken now */
     uint64_t registered; /* bytes of the process's memory that it knows now */
     uint64_t direct;     /* bytes copied from and to them */

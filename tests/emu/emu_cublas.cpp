@@ -248,6 +248,15 @@ static bool load(void)
     return true;
 }
 
+/* All rows begin where tensor cores like it: a GPU may have no fast product of
+ * others, or none. */
+static bool rows_begin_well(const void *p, const struct emu_layout &l)
+{
+    int64_t bytes = l.ld * (l.type == CUDA_R_32F ? 4 : 2);
+
+    return (((uintptr_t)p | (uintptr_t)bytes) & 15) == 0;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                               cublasLtMatmulDesc_t desc,
                               const void *alpha,
@@ -277,6 +286,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
     (void)workspace;
     (void)workspace_bytes;
     emu_control.products++;
+    emu_control.unaligned += !rows_begin_well(a, *la) ||
+                             !rows_begin_well(b, *lb) ||
+                             !rows_begin_well(d, *ld);
     if (emu_sticky() != cudaSuccess) {
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }

@@ -9,7 +9,7 @@
 extern "C" {
 __attribute__((visibility("default"))) struct emu_control emu_control = {
     1, 90, (uint64_t)8 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, {0}, {0}, {{0}}, 0, 0, 0};
+    0, 0, 0, 0, 0, 0, {0}, {0}, {{0}}, 0, 0, 0};
 }
 
 /* Never destroyed: threads may still be in it when the process ends. */
