@@ -50,6 +50,11 @@
 /* A target with this value carries no loss and no gradient. */
 #define XENT_IGNORE UINT32_MAX
 
+/* Rows of logits on a device, and of the head's bf16 copy there, are filled up
+ * with zeros to a multiple of this: whatever V is, rows begin where tensor
+ * cores like it. */
+#define VOCAB_UNIT 64
+
 /* c = alpha * op(a) op(b) + beta * c; op transposes where ta/tb say so.
  * op(a) (m, k), op(b) (k, n), c (m, n); ld = stored row length. beta 0 never
  * reads c. */
@@ -134,12 +139,13 @@ struct swiglu {
 /* A: logits. Softmax and cross-entropy per row: loss = -log
  * softmax(logits)[target]. With `grad` the logits become d(sum of
  * losses)/dlogits in place. A row with the target XENT_IGNORE has loss 0 and
- * gradient 0. */
+ * gradient 0. What lies behind the V logits of a row is no part of it, whatever
+ * it holds; with `grad` it becomes 0. */
 struct xent {
-    float *logits;           /* (N, V) */
+    float *logits;           /* (N, ld): V, then what fills the row up */
     const uint32_t *targets; /* (N), the caller's memory */
     float *loss;             /* (N) = */
-    int64_t n, v;
+    int64_t n, v, ld;
     bool grad;
 };
 
@@ -208,6 +214,14 @@ struct sumsq {
     int64_t n;
 };
 
+/* Where a device keeps theta in bf16 for products, and keeps it up to date by
+ * itself. Behind element `at`, the end of the head, it has `zeros` zeros: rows
+ * that a product may read as more of the head. */
+struct theta_copy {
+    void *memory; /* backend_copy_bytes() of n + zeros */
+    int64_t at, zeros;
+};
+
 /* clang-format off */
 /* name, struct, how many units of work `op` has; one row per kernel. */
 #define BACKEND_KERNELS(X)                                                     \
@@ -272,13 +286,12 @@ struct backend {
                 const void *from,
                 size_t bytes);
     void (*clear)(const struct backend *b, void *p, size_t bytes);
-    /* Products read theta (n) from now on. `copy` (backend_copy_bytes()) is
-     * memory for it in bf16, which a device keeps up to date by itself; n = 0
-     * forgets both. */
+    /* Products read theta (n) from now on, and its copy where there is one;
+     * n = 0 forgets both. */
     void (*use_theta)(const struct backend *b,
                       const float *theta,
                       int64_t n,
-                      void *copy);
+                      const struct theta_copy *copy);
     /* 0, or the first failure: LOCO_ECUDA, LOCO_ENOMEM, LOCO_ETIMEOUT. */
     int (*finish)(const struct backend *b);
 };
@@ -327,10 +340,16 @@ int64_t backend_scratch_floats(const struct backend *b, int64_t t);
  * (no `scratch` of products) sum in double. */
 size_t muon_bytes(int64_t rows, int64_t columns, bool references);
 
-/* Bytes that use_theta() wants beside n parameters. */
+/* Bytes of the copy of n parameters. */
 static inline size_t backend_copy_bytes(const struct backend *b, int64_t n)
 {
     return b->act_bytes == 2 ? 2 * (size_t)n : 0;
+}
+
+/* Stored length of a row of V logits. */
+static inline int64_t backend_logits_ld(const struct backend *b, int64_t v)
+{
+    return b->cpu != NULL ? v : (v + VOCAB_UNIT - 1) / VOCAB_UNIT * VOCAB_UNIT;
 }
 
 /* Element i of an activation. */

@@ -125,7 +125,7 @@ static void cpu_clear(const struct backend *b, void *p, size_t bytes)
 static void cpu_use_theta(const struct backend *b,
                           const float *theta,
                           int64_t n,
-                          void *copy)
+                          const struct theta_copy *copy)
 {
     (void)b;
     (void)theta;

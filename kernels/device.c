@@ -100,7 +100,7 @@ static void device_clear(const struct backend *b, void *p, size_t bytes)
 static void device_use_theta(const struct backend *b,
                              const float *theta,
                              int64_t n,
-                             void *copy)
+                             const struct theta_copy *copy)
 {
     struct device *d = b->device;
 

@@ -25,7 +25,7 @@
 #include "kernels/backend.h"
 #include "proto/base/codec_type.h"
 
-#define PLUGIN_ABI     7u
+#define PLUGIN_ABI     8u
 #define PLUGIN_ERRMSG  256
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"
@@ -185,7 +185,7 @@ struct plugin_table {
     int (*use_theta)(struct gpu *gpu,
                      const float *theta,
                      int64_t n,
-                     void *copy);
+                     const struct theta_copy *copy);
     int (*finish)(struct gpu *gpu);
     /* Memory of the host that the device reads at full speed. */
     int (*pin)(struct gpu *gpu, void **p, size_t bytes);

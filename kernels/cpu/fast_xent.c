@@ -23,7 +23,7 @@ static float exp_sum(const float *z, int64_t n, float max)
 
 static void xent_row(const struct xent *op, int64_t n)
 {
-    float *z = op->logits + n * op->v;
+    float *z = op->logits + n * op->ld;
     uint32_t target = op->targets[n];
     float max = row_max(z, op->v);
     float at = z[target] - max;
@@ -42,14 +42,17 @@ static void xent_row(const struct xent *op, int64_t n)
 void CPU_KERNEL(xent)(const struct xent *op, struct kernel_range r)
 {
     for (int64_t n = r.from; n < r.to; n++) {
+        int64_t from = op->v; /* 0 from there on */
+
         if (op->targets[n] != XENT_IGNORE) {
             xent_row(op, n);
-            continue;
+        } else {
+            op->loss[n] = 0;
+            from = 0;
         }
-        op->loss[n] = 0;
         if (op->grad) {
-            memset(op->logits + n * op->v, 0,
-                   (size_t)op->v * sizeof *op->logits);
+            memset(op->logits + n * op->ld + from, 0,
+                   (size_t)(op->ld - from) * sizeof *op->logits);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* xent.c - loss[n] = log(sum_v exp(z[n, v])) - z[n, target].
  *
- *   logits z (N, V)  targets (N)  loss (N)
- *   with grad: z[n, v] becomes softmax(z)[v] - (v == target)
+ *   logits z (N, ld), V of them used  targets (N)  loss (N)
+ *   with grad: z[n, v] becomes softmax(z)[v] - (v == target), behind V 0
  *
  * The row's largest logit is taken off first: exp cannot overflow.
  */
@@ -12,7 +12,7 @@
 
 static void xent_row(const struct xent *op, int64_t n)
 {
-    float *z = op->logits + n * op->v;
+    float *z = op->logits + n * op->ld;
     uint32_t target = op->targets[n];
     double max = z[0];
     double sum = 0;
@@ -36,14 +36,17 @@ static void xent_row(const struct xent *op, int64_t n)
 void ref_xent(const struct xent *op, struct kernel_range r)
 {
     for (int64_t n = r.from; n < r.to; n++) {
+        int64_t from = op->v; /* 0 from there on */
+
         if (op->targets[n] != XENT_IGNORE) {
             xent_row(op, n);
-            continue;
+        } else {
+            op->loss[n] = 0;
+            from = 0;
         }
-        op->loss[n] = 0;
         if (op->grad) {
-            memset(op->logits + n * op->v, 0,
-                   (size_t)op->v * sizeof *op->logits);
+            memset(op->logits + n * op->ld + from, 0,
+                   (size_t)(op->ld - from) * sizeof *op->logits);
         }
     }
 }

@@ -305,39 +305,79 @@ void gpu_touched(struct gpu *g, const void *p, size_t bytes)
     }
 }
 
+/* Element i of theta in its copy. */
+static unsigned char *copy_at(const struct gpu *g, int64_t i)
+{
+    int64_t skipped = i < g->copy.at ? 0 : g->copy.zeros;
+
+    return (unsigned char *)g->copy.memory + 2 * (i + skipped);
+}
+
 void *gpu_copy_of(const struct gpu *g, const float *p)
 {
-    return g->copy != NULL && g->copy_fresh && p >= g->theta &&
+    return g->copy.memory != NULL && g->copy_fresh && p >= g->theta &&
                    p < g->theta + g->theta_n
-               ? g->copy + 2 * (p - g->theta)
+               ? copy_at(g, p - g->theta)
                : NULL;
+}
+
+int64_t gpu_piece_of(const struct gpu *g, const float *p, int64_t n)
+{
+    int64_t left = g->copy.at - (p - g->theta);
+
+    return g->copy.memory != NULL && g->copy.zeros > 0 && p >= g->theta &&
+                   left > 0 && left < n
+               ? left
+               : n;
+}
+
+static int refresh_part(struct gpu *g, int64_t from, int64_t end)
+{
+    return from == end ? 0
+                       : cuda_round_copy(g, copy_at(g, from), g->theta + from,
+                                         end - from);
 }
 
 int gpu_refresh_copy(struct gpu *g)
 {
-    int rv = 0;
+    int64_t at = g->copy.at;
+    int rv;
 
-    if (g->copy != NULL && !g->copy_fresh) {
-        rv = cuda_round_copy(g, g->copy, g->theta, g->theta_n);
-        g->copy_fresh = rv == 0;
+    if (g->copy.memory == NULL || g->copy_fresh) {
+        return 0;
     }
+    rv = refresh_part(g, 0, at);
+    rv = rv != 0 ? rv : refresh_part(g, at, g->theta_n);
+    if (rv == 0 && g->copy.zeros > 0) {
+        unsigned char *zeros = (unsigned char *)g->copy.memory + 2 * at;
+
+        rv = gpu_check(
+            g, cudaMemsetAsync(zeros, 0, 2 * (size_t)g->copy.zeros, g->stream),
+            "copy of theta");
+    }
+    g->copy_fresh = rv == 0;
     return rv;
 }
 
-static int
-gpu_use_theta(struct gpu *g, const float *theta, int64_t n, void *copy)
+static int gpu_use_theta(struct gpu *g,
+                         const float *theta,
+                         int64_t n,
+                         const struct theta_copy *copy)
 {
+    struct theta_copy c = {NULL, 0, 0};
     int rv = gpu_enter(g);
 
     if (n == 0 || !g->opt.bf16) {
         theta = NULL;
-        copy = NULL;
         n = 0;
+    } else if (copy != NULL) {
+        c = *copy;
     }
-    if (g->theta != theta || g->theta_n != n || g->copy != copy) {
+    if (g->theta != theta || g->theta_n != n || g->copy.memory != c.memory ||
+        g->copy.at != c.at || g->copy.zeros != c.zeros) {
         g->theta = theta;
         g->theta_n = n;
-        g->copy = copy;
+        g->copy = c;
         g->copy_fresh = false;
     }
     return rv != 0 ? rv : gpu_refresh_copy(g);

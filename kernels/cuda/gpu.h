@@ -69,7 +69,7 @@ struct gpu {
     /* use_theta() */
     const float *theta;
     int64_t theta_n;
-    unsigned char *copy; /* bf16 of theta; NULL: none */
+    struct theta_copy copy; /* no memory: none */
     bool copy_fresh;
     struct gemm *gemm;
     uint32_t *host_plan; /* embed_bwd's, grown when needed */
@@ -155,6 +155,9 @@ void gpu_touched(struct gpu *g, const void *p, size_t bytes);
 /* The bf16 copy of theta + i where `theta` + i is p and it is in step; NULL. */
 void *gpu_copy_of(const struct gpu *g, const float *p);
 
+/* How many of n elements from p on the copy has without its zeros between. */
+int64_t gpu_piece_of(const struct gpu *g, const float *p, int64_t n);
+
 /* Bring the copy up to date; 0 where there is none. */
 int gpu_refresh_copy(struct gpu *g);
 
@@ -173,7 +176,7 @@ PLUGIN_KERNELS(X)
 int cuda_matmul_plain(struct gpu *g, const struct matmul *op);
 /* *norm2: device memory until the next sum, |x|^2 of x (n) */
 int gpu_norm2(struct gpu *g, const float *x, int64_t n, double **norm2);
-/* to (n) bf16 = from (n) */
+/* to (n) bf16 = from (n), wherever they begin */
 int cuda_round_copy(struct gpu *g, void *to, const float *from, int64_t n);
 /* attention by warpgroup products: sm_90, bf16, heads of 64 (and 128, forward),
  * what flash_serves() says */

@@ -191,18 +191,21 @@ add_partials_kernel(const double *partial, double *norms2, int64_t chunks)
     }
 }
 
-__global__ void round_copy_kernel(bf16 *to, const float *from, int64_t n)
+/* Four elements a thread; wide: at addresses for vectors of them. */
+__global__ void
+round_copy_kernel(bf16 *to, const float *from, int64_t n, bool wide)
 {
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4;
+    int64_t end = i + 4 < n ? i + 4 : n;
 
-    if (i + 4 <= n) {
+    if (wide && i + 4 <= n) {
         float f[4];
 
         load(f, from + i);
         store(to + i, f);
         return;
     }
-    for (; i < n; i++) {
+    for (; i < end; i++) {
         set(to + i, from[i]);
     }
 }
@@ -237,10 +240,23 @@ static int launch_step(struct gpu *g, const struct step_args *args)
     return gpu_launched(g, "optimizer step");
 }
 
+/* The op without its first n elements. */
+static struct optimizer_op after(const struct optimizer_op *op, int64_t n)
+{
+    struct optimizer_op rest = *op;
+
+    rest.theta += n;
+    rest.u += n;
+    rest.v += n;
+    rest.grad += n;
+    rest.n -= n;
+    return rest;
+}
+
 /* A multiple of four in vectors, the rest one by one: element-wise, so the
  * bits do not depend on where it is cut. */
 template <enum rule RULE>
-static int step(struct gpu *g, const struct optimizer_op *op)
+static int step_piece(struct gpu *g, const struct optimizer_op *op)
 {
     struct step_args a = {};
     bool wide = aligned(op->theta) && aligned(op->u) && aligned(op->v) &&
@@ -262,15 +278,24 @@ static int step(struct gpu *g, const struct optimizer_op *op)
         rv = launch_step<RULE, 4>(g, &a);
     }
     if (rv == 0 && n < op->n) {
-        a.op.theta += n;
-        a.op.u += n;
-        a.op.v += n;
-        a.op.grad += n;
+        a.op = after(op, n);
         a.copy = a.copy == NULL ? NULL : a.copy + n;
-        a.op.n = op->n - n;
         rv = launch_step<RULE, 1>(g, &a);
     }
     return rv;
+}
+
+/* Cut where the copy has its zeros. */
+template <enum rule RULE>
+static int step(struct gpu *g, const struct optimizer_op *op)
+{
+    struct optimizer_op first = *op, rest;
+    int rv;
+
+    first.n = gpu_piece_of(g, op->theta, op->n);
+    rest = after(op, first.n);
+    rv = step_piece<RULE>(g, &first);
+    return rv == 0 && rest.n > 0 ? step_piece<RULE>(g, &rest) : rv;
 }
 
 int cuda_adamw(struct gpu *g, const struct optimizer_op *op)
@@ -392,8 +417,9 @@ int cuda_add(struct gpu *g, const struct add_op *op)
 int cuda_round_copy(struct gpu *g, void *to, const float *from, int64_t n)
 {
     bf16 *out = (bf16 *)to;
+    bool wide = aligned(from) && ((uintptr_t)to & 7) == 0;
 
     LAUNCH(round_copy_kernel, (unsigned)blocks_for(n, THREADS * 4), THREADS, 0,
-           g->stream, out, from, n);
+           g->stream, out, from, n, wide);
     return gpu_launched(g, "round_copy");
 }

@@ -1,7 +1,11 @@
 /* xent.cu - loss[n] = log(sum_v exp(z[n, v])) - z[n, target].
  *
- *   logits z (N, V)  targets (N)  loss (N) fp32
- *   with grad: z[n, v] becomes softmax(z)[v] - (v == target)
+ *   logits z (N, ld), V of them used  targets (N)  loss (N) fp32
+ *   with grad: z[n, v] becomes softmax(z)[v] - (v == target), behind V 0
+ *
+ * Behind the V logits of a row lies what fills it up to whole vectors. A vector
+ * that holds some of either takes the others for -inf: they are no maximum and
+ * add nothing.
  *
  * One block a row. Up to 32,768 columns of bf16 stay in registers: read once, a
  * maximum, a sum, written (xent_kept). Otherwise the first pass keeps a maximum
@@ -45,14 +49,28 @@ __device__ inline struct partial merge_warp(struct partial p)
     return p;
 }
 
+struct xent_args {
+    const uint32_t *targets;
+    float *loss;
+    int64_t vocab, ld;
+    bool grad;
+};
+
+/* f as if there were no more than the first `left` of it. */
+template <int V> __device__ inline void hide(float (&f)[V], int64_t left)
+{
+    for (int v = 0; v < V; v++) {
+        f[v] = v < left ? f[v] : -INFINITY;
+    }
+}
+
 template <class T, int V>
-__global__ void xent_kernel(
-    T *logits, const uint32_t *targets, float *loss, int64_t vocab, bool grad)
+__global__ void xent_kernel(T *logits, struct xent_args a)
 {
     SHARED(memory);
     struct partial *parts = (struct partial *)memory; /* (WARPS) */
-    T *z = logits + blockIdx.x * vocab;
-    uint32_t target = targets[blockIdx.x];
+    T *z = logits + blockIdx.x * a.ld;
+    uint32_t target = a.targets[blockIdx.x];
     int warp = threadIdx.x / WARP;
     struct partial p = {-INFINITY, 0};
     float scale;
@@ -60,9 +78,9 @@ __global__ void xent_kernel(
 
     if (target == XENT_IGNORE) { /* the whole block */
         if (threadIdx.x == 0) {
-            loss[blockIdx.x] = 0;
+            a.loss[blockIdx.x] = 0;
         }
-        for (int64_t i = (int64_t)threadIdx.x * V; grad && i < vocab;
+        for (int64_t i = (int64_t)threadIdx.x * V; a.grad && i < a.ld;
              i += THREADS * V) {
             const float none[V] = {0};
 
@@ -71,11 +89,14 @@ __global__ void xent_kernel(
         return;
     }
     target_z = to_float(z[target]);
-    for (int64_t i = (int64_t)threadIdx.x * V; i < vocab; i += THREADS * V) {
+    for (int64_t i = (int64_t)threadIdx.x * V; i < a.vocab; i += THREADS * V) {
         float f[V];
         struct partial next = {-INFINITY, 0};
 
         load(f, z + i);
+        if (i + V > a.vocab) {
+            hide(f, a.vocab - i);
+        }
         for (int v = 0; v < V; v++) {
             next.max = fmaxf(next.max, f[v]);
         }
@@ -94,18 +115,21 @@ __global__ void xent_kernel(
         p = merge(p, parts[k]);
     }
     if (threadIdx.x == 0) {
-        loss[blockIdx.x] = logf(p.sum) + p.max - target_z;
+        a.loss[blockIdx.x] = logf(p.sum) + p.max - target_z;
     }
-    if (!grad) {
+    if (!a.grad) {
         return;
     }
     scale = 1.0f / p.sum;
-    for (int64_t i = (int64_t)threadIdx.x * V; i < vocab; i += THREADS * V) {
+    for (int64_t i = (int64_t)threadIdx.x * V; i < a.ld; i += THREADS * V) {
         float f[V];
 
         load(f, z + i);
         for (int v = 0; v < V; v++) {
             f[v] = expf(f[v] - p.max) * scale - (i + v == target ? 1.0f : 0.0f);
+        }
+        for (int v = 0; v < V && i + V > a.vocab; v++) {
+            f[v] = i + v < a.vocab ? f[v] : 0;
         }
         store(z + i, f);
     }
@@ -142,14 +166,37 @@ __device__ inline float block_sum(float x, float *parts)
 
 #define KEEP 8 /* vectors of 8 that a thread holds */
 
-/* vocab a multiple of 8, at most THREADS * KEEP * 8. What does not exist is
- * -inf: it is no maximum and adds nothing. */
-__global__ void __launch_bounds__(THREADS, 2) xent_kept_kernel(
-    bf16 *logits, const uint32_t *targets, float *loss, int vocab, bool grad)
+#define NONE 0xff80ff80u /* two times -inf */
+
+/* Two numbers as if there were no more than the first `left`. */
+__device__ inline uint32_t hide_pair(uint32_t x, int left)
+{
+    return left > 1    ? x
+           : left == 1 ? (x & 0xffffu) | (NONE & 0xffff0000u)
+                       : NONE;
+}
+
+__device__ inline void hide(uint4 &x, int left)
+{
+    x.x = hide_pair(x.x, left);
+    x.y = hide_pair(x.y, left - 2);
+    x.z = hide_pair(x.z, left - 4);
+    x.w = hide_pair(x.w, left - 6);
+}
+
+/* ld a multiple of 8, at most THREADS * KEEP * 8. What does not exist is -inf:
+ * it is no maximum and adds nothing. */
+__global__ void __launch_bounds__(THREADS, 2)
+    xent_kept_kernel(bf16 *logits,
+                     const uint32_t *targets,
+                     float *loss,
+                     int vocab,
+                     int ld,
+                     bool grad)
 {
     SHARED(memory);
     float *parts = (float *)memory; /* (2, WARPS) */
-    bf16 *z = logits + (int64_t)blockIdx.x * vocab;
+    bf16 *z = logits + (int64_t)blockIdx.x * ld;
     uint32_t target = targets[blockIdx.x];
     int first = (int)threadIdx.x * 8;
     uint4 held[KEEP];
@@ -159,17 +206,19 @@ __global__ void __launch_bounds__(THREADS, 2) xent_kept_kernel(
         if (threadIdx.x == 0) {
             loss[blockIdx.x] = 0;
         }
-        for (int i = first; grad && i < vocab; i += THREADS * 8) {
+        for (int i = first; grad && i < ld; i += THREADS * 8) {
             *(uint4 *)(z + i) = make_uint4(0, 0, 0, 0);
         }
         return;
     }
 #pragma unroll
     for (int k = 0; k < KEEP; k++) {
-        held[k] =
-            make_uint4(0xff80ff80u, 0xff80ff80u, 0xff80ff80u, 0xff80ff80u);
+        held[k] = make_uint4(NONE, NONE, NONE, NONE);
         if (first + k * THREADS * 8 < vocab) {
             held[k] = *(const uint4 *)(z + first + k * THREADS * 8);
+        }
+        if (vocab % 8 != 0 && first + k * THREADS * 8 == vocab / 8 * 8) {
+            hide(held[k], vocab % 8);
         }
     }
     target_z = to_float(z[target]);
@@ -211,7 +260,7 @@ __global__ void __launch_bounds__(THREADS, 2) xent_kept_kernel(
         for (int v = 0; v < 8; v++) {
             f[v] = fast_exp2(f[v] * LOG2E - minus) * scale;
         }
-        if (first + k * THREADS * 8 < vocab) {
+        if (first + k * THREADS * 8 < ld) {
             store(z + first + k * THREADS * 8, f);
         }
     }
@@ -225,12 +274,12 @@ run_kept(struct gpu *g, const struct xent *op, const uint32_t *targets)
 {
     bf16 *logits = (bf16 *)op->logits;
     float *loss = op->loss;
-    int vocab = (int)op->v;
+    int vocab = (int)op->v, ld = (int)op->ld;
     bool grad = op->grad;
 
     LAUNCH(xent_kept_kernel, (unsigned)op->n, THREADS,
            2 * WARPS * sizeof(float), g->stream, logits, targets, loss, vocab,
-           grad);
+           ld, grad);
     return gpu_launched(g, "xent");
 }
 
@@ -239,24 +288,27 @@ static int run(struct gpu *g, const struct xent *op, const uint32_t *targets)
 {
     auto kernel = xent_kernel<T, V>;
     T *logits = (T *)op->logits;
-    float *loss = op->loss;
-    int64_t vocab = op->v;
-    bool grad = op->grad;
+    struct xent_args a = {};
 
+    a.targets = targets;
+    a.loss = op->loss;
+    a.vocab = op->v;
+    a.ld = op->ld;
+    a.grad = op->grad;
     LAUNCH(kernel, (unsigned)op->n, THREADS, WARPS * sizeof(struct partial),
-           g->stream, logits, targets, loss, vocab, grad);
+           g->stream, logits, a);
     return gpu_launched(g, "xent");
 }
 
 int cuda_xent(struct gpu *g, const struct xent *op)
 {
-    bool wide = op->v % 8 == 0 && aligned(op->logits);
+    bool wide = op->ld % 8 == 0 && aligned(op->logits);
     void *p = NULL;
     int rv = gpu_upload(g, SLOT_TARGETS, op->targets,
                         (size_t)op->n * sizeof *op->targets, &p);
     const uint32_t *targets = (const uint32_t *)p;
 
-    if (rv == 0 && wide && g->opt.bf16 && op->v <= THREADS * KEEP * 8) {
+    if (rv == 0 && wide && g->opt.bf16 && op->ld <= THREADS * KEEP * 8) {
         return run_kept(g, op, targets);
     }
     return rv != 0 ? rv : FOR_TYPE(g, wide, run, g, op, targets);

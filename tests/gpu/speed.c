@@ -252,6 +252,7 @@ static void head_and_embedding(const struct shape *s)
                         .loss = room(rows * 4),
                         .n = rows,
                         .v = s->v,
+                        .ld = s->v,
                         .grad = true};
     struct embed embed = {.tokens = tokens,
                           .table = room(s->v * s->c * 4),
@@ -274,6 +275,14 @@ static void head_and_embedding(const struct shape *s)
         0);
     forget();
     free(tokens);
+}
+
+/* With a copy. */
+static void use_theta(const float *theta, int64_t n)
+{
+    struct theta_copy copy = {.memory = room(n * 2)};
+
+    gpu.use_theta(&gpu, theta, n, &copy);
 }
 
 /* The products of a layer, by their forward shape (N, in) x (in, out). */
@@ -306,7 +315,7 @@ static void products(const struct shape *s)
         double flops = 2.0 * (double)n * (double)in * (double)out;
         char name[40];
 
-        gpu.use_theta(&gpu, theta, in * out, room(in * out * 2));
+        use_theta(theta, in * out);
         row(list[i].name, run_matmul, &op, 0, flops);
         op = (struct matmul){.m = out,
                              .n = in,
@@ -345,7 +354,7 @@ static void optimizer(int64_t n)
                               .eps = 1e-8f};
     struct sumsq norm = {.x = op.grad, .partial = partial, .n = n};
 
-    gpu.use_theta(&gpu, op.theta, n, room(n * 2));
+    use_theta(op.theta, n);
     row("adamw and bf16 copy", run_adamw, &op, 30.0 * (double)n, 0);
     row("gradient norm", run_sumsq, &norm, 4.0 * (double)n, 0);
     gpu.use_theta(&gpu, NULL, 0, NULL);
@@ -382,7 +391,7 @@ static void muon_step(int64_t c, int64_t f)
     op.u = room(n * 4);
     op.grad = room(n * 4);
     op.scratch = (unsigned char *)room((int64_t)op.lane_bytes);
-    gpu.use_theta(&gpu, op.theta, n, room(n * 2));
+    use_theta(op.theta, n);
     row("muon, a layer of 150M", run_muon, &op, 0, flops);
     gpu.use_theta(&gpu, NULL, 0, NULL);
     forget();

@@ -127,7 +127,8 @@ static void plan_backward(struct llama *m, struct arena *a)
     size_t from = a->used;
     size_t logits_end;
 
-    m->logits = take_act(m, a, m->part.scores ? m->head_rows * m->vocab : 0);
+    m->logits =
+        take_act(m, a, m->part.scores ? m->head_rows * m->logits_ld : 0);
     logits_end = a->used;
     a->used = from;
     m->datt = take_act(m, a, n * m->dim);
@@ -141,6 +142,7 @@ static void plan(struct llama *m, struct arena *a)
 {
     int64_t n = m->rows_max;
     int64_t half = m->dim / m->c.heads / 2;
+    int64_t copied = m->part.numel + pass_copy_zeros(m);
 
     for (uint32_t i = 0; i < m->n_slots + m->pass; i++) {
         plan_slot(m, i, a);
@@ -154,8 +156,7 @@ static void plan(struct llama *m, struct arena *a)
     m->dnorm = take_act(m, a, n * m->dim);
     plan_backward(m, a);
     m->scratch = take(a, backend_scratch_floats(m->be, m->c.seq));
-    m->copy =
-        take(a, (int64_t)backend_copy_bytes(m->be, m->part.numel) / 4 + 1);
+    m->copy = take(a, (int64_t)backend_copy_bytes(m->be, copied) / 4 + 1);
 }
 
 static void shape(struct llama *m,
@@ -163,7 +164,8 @@ static void shape(struct llama *m,
                   const struct backend *be,
                   const struct llama_room *room)
 {
-    int64_t rows = be->head_floats / (int64_t)c->vocab;
+    int64_t ld = backend_logits_ld(be, c->vocab);
+    int64_t rows = be->head_floats / ld;
 
     memset(m, 0, sizeof *m);
     m->c = *c;
@@ -178,6 +180,8 @@ static void shape(struct llama *m,
     m->dim = c->dim;
     m->ffn = c->ffn;
     m->vocab = c->vocab;
+    m->logits_ld = ld;
+    m->head_out = be->act_bytes == 2 ? ld : m->vocab;
     m->qkv_dim = (int64_t)c->dim / c->heads * (c->heads + 2 * c->kv_heads);
 }
 
@@ -411,7 +415,7 @@ static int run_batch(struct llama *m,
         return rv;
     }
     b_max = m->rows_max / batch->t;
-    m->be->use_theta(m->be, theta, llama_numel(&m->c), m->copy);
+    pass_use_theta(m, theta);
     for (int64_t b = 0; b < batch->b; b += b_max) {
         int64_t left = batch->b - b;
         struct llama_batch part = {
@@ -506,7 +510,7 @@ int llama_row_losses(struct llama *m,
     int64_t b_max = rv == 0 ? m->rows_max / batch->t : 1;
 
     if (rv == 0) {
-        m->be->use_theta(m->be, theta, llama_numel(&m->c), m->copy);
+        pass_use_theta(m, theta);
     }
     for (int64_t b = 0; b < batch->b && rv == 0; b += b_max) {
         int64_t left = batch->b - b;
@@ -560,7 +564,7 @@ int llama_logits(struct llama *m,
     if (rv != 0) {
         return rv;
     }
-    m->be->use_theta(m->be, theta, llama_numel(&m->c), m->copy);
+    pass_use_theta(m, theta);
     pass_forward(m, theta, &batch);
     rv = read_logits(m, theta, t - 1, logits);
     for (int64_t v = 0; rv == 0 && v < m->vocab; v++) {

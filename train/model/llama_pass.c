@@ -30,14 +30,15 @@ void pass_project(const struct backend *be,
                                     .alpha = 1});
 }
 
-/* One matrix in the backward pass. */
+/* One matrix in the backward pass. The head's dy may have columns behind `out`
+ * that are 0; `sum` with those that dx is summed over. */
 struct back {
-    const float *dy; /* (N, out) */
+    const float *dy; /* (N, ld) */
     const float *x;  /* (N, in) the forward input */
-    const float *w;  /* (out, in) */
+    const float *w;  /* (sum, in) */
     float *dx;       /* (N, in) = */
     float *dw;       /* (out, in) += */
-    int64_t n, in, out;
+    int64_t n, in, out, sum, ld;
     bool fresh; /* dw is written, not added to */
 };
 
@@ -45,9 +46,9 @@ static void project_back(const struct llama *m, const struct back *p)
 {
     m->be->matmul(m->be, &(struct matmul){.m = p->n,
                                           .n = p->in,
-                                          .k = p->out,
+                                          .k = p->sum,
                                           .a = p->dy,
-                                          .lda = p->out,
+                                          .lda = p->ld,
                                           .b = p->w,
                                           .ldb = p->in,
                                           .c = p->dx,
@@ -57,7 +58,7 @@ static void project_back(const struct llama *m, const struct back *p)
                                           .n = p->in,
                                           .k = p->n,
                                           .a = p->dy,
-                                          .lda = p->out,
+                                          .lda = p->ld,
                                           .ta = true,
                                           .b = p->x,
                                           .ldb = p->in,
@@ -198,6 +199,22 @@ static void layer_again(const struct llama *m, const float *theta, int64_t i)
     }
 }
 
+int64_t pass_copy_zeros(const struct llama *m)
+{
+    return m->part.scores ? (m->head_out - m->vocab) * m->dim : 0;
+}
+
+void pass_use_theta(const struct llama *m, const float *theta)
+{
+    struct theta_copy copy = {.memory = m->copy};
+
+    if (m->part.scores) {
+        copy.at = offset_of(m, LLAMA_HEAD, 0) + m->vocab * m->dim;
+        copy.zeros = pass_copy_zeros(m);
+    }
+    m->be->use_theta(m->be, theta, m->part.numel, &copy);
+}
+
 void pass_select(struct llama *m, uint32_t slot)
 {
     const struct llama_slot *s = &m->slots[slot];
@@ -285,8 +302,18 @@ void pass_logits(const struct llama *m,
                  int64_t rows,
                  float *logits)
 {
-    pass_project(m->be, logits, act_at(m->be, m->final, from * m->dim),
-                 at(m, theta, LLAMA_HEAD, 0), rows, m->dim, m->vocab);
+    m->be->matmul(m->be,
+                  &(struct matmul){.m = rows,
+                                   .n = m->head_out,
+                                   .k = m->dim,
+                                   .a = act_at(m->be, m->final, from * m->dim),
+                                   .lda = m->dim,
+                                   .b = at(m, theta, LLAMA_HEAD, 0),
+                                   .ldb = m->dim,
+                                   .tb = true,
+                                   .c = logits,
+                                   .ldc = m->logits_ld,
+                                   .alpha = 1});
 }
 
 /* Logits and loss of `rows` rows from `from`; with grad also their backward
@@ -308,6 +335,7 @@ static void head_rows(struct llama *m,
                                 .loss = m->loss + from,
                                 .n = rows,
                                 .v = m->vocab,
+                                .ld = m->logits_ld,
                                 .grad = grad != NULL});
     if (grad != NULL) {
         project_back(m,
@@ -319,6 +347,8 @@ static void head_rows(struct llama *m,
                                     .n = rows,
                                     .in = m->dim,
                                     .out = m->vocab,
+                                    .sum = m->head_out,
+                                    .ld = m->logits_ld,
                                     .fresh = m->fresh && from == 0});
     }
 }
@@ -353,6 +383,7 @@ static void matrix_back(const struct llama *m,
     p.w = theta + at;
     p.dw = grad + at;
     p.n = m->n;
+    p.sum = p.ld = p.out;
     p.fresh = m->fresh;
     project_back(m, &p);
 }

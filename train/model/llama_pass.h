@@ -44,6 +44,9 @@ struct llama {
     int64_t rows_max; /* micro_batch * seq */
     int64_t head_rows;
     int64_t dim, ffn, vocab, qkv_dim;
+    int64_t logits_ld; /* of a row of V logits: backend_logits_ld() */
+    int64_t head_out;  /* rows of the head that products read: V, or logits_ld
+                        * where there are zeros in its copy behind them */
     struct llama_slot *slots; /* (n_slots, and one more with `pass`) */
     uint32_t n_slots;
     bool pass;
@@ -53,13 +56,13 @@ struct llama {
     float *cos, *sin;     /* (seq, D/2) */
     float *embed;         /* of its slot */
     float *final, *rrms;  /* (N, C), (N): output of the last norm */
-    float *logits, *loss; /* (head_rows, V), (N) */
+    float *logits, *loss; /* (head_rows, logits_ld), (N) */
     float *dx, *dnorm;    /* (N, C) */
     float *datt;          /* (N, C) */
     float *dqkv;          /* (N, (H + 2 KV) D) */
     float *dgu, *dh;      /* (N, 2F), (N, F) */
     float *scratch;
-    float *copy;              /* backend_copy_bytes() of the part's theta */
+    float *copy;              /* of the part's theta: pass_use_theta() */
     float *arena;             /* all of the above, in the backend's memory */
     float *losses;            /* (N) loss in the caller's memory */
     float *edge;              /* (N, C) a stage's output there, of a device */
@@ -75,6 +78,12 @@ void pass_project(const struct backend *be,
                   int64_t n,
                   int64_t in,
                   int64_t out);
+
+/* The zeros in the copy of the part's theta (backend.h). */
+int64_t pass_copy_zeros(const struct llama *m);
+
+/* Products read theta, or its copy, from now on. */
+void pass_use_theta(const struct llama *m, const float *theta);
 
 /* Work on the micro-batch of a slot. */
 void pass_select(struct llama *m, uint32_t slot);
@@ -127,7 +136,8 @@ void pass_forward(struct llama *m,
                   const float *theta,
                   const struct llama_batch *batch);
 
-/* logits (rows, V) = scores from m->final[from .. from + rows). */
+/* logits (rows, logits_ld) = scores from m->final[from .. from + rows); what
+ * lies behind V in a row is 0 or was not written. */
 void pass_logits(const struct llama *m,
                  const float *theta,
                  int64_t from,

@@ -192,7 +192,7 @@ static int run_forward(struct llama *m,
         s->n = 0;
         return LOCO_ENUMERIC;
     }
-    m->be->use_theta(m->be, theta, m->part.numel, m->copy);
+    pass_use_theta(m, theta);
     if (!m->part.embeds) {
         put_rows(m, m->embed, batch->x);
     }
@@ -292,7 +292,7 @@ int stage_backward(struct llama *m,
     if (m->be->device != NULL && !all_finite(dy, stream_numel(m))) {
         return LOCO_ENUMERIC;
     }
-    m->be->use_theta(m->be, theta, m->part.numel, m->copy);
+    pass_use_theta(m, theta);
     put_rows(m, m->dx, dy);
     pass_backward(m, theta, tokens, grad);
     return take_dx(m, theta, dx);

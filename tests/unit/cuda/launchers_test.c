@@ -106,7 +106,8 @@ static struct xent make_xent(void)
                          .targets = tokens,
                          .loss = at[1],
                          .n = ROWS,
-                         .v = 32,
+                         .v = 29,
+                         .ld = 32,
                          .grad = true};
 }
 
@@ -256,7 +257,8 @@ static int call_use_theta(void)
     static bool second; /* else it is known already, and nothing to do */
 
     second = !second;
-    return table->use_theta(device, at[second], FLOATS, at[2]);
+    return table->use_theta(device, at[second], FLOATS,
+                            &(struct theta_copy){.memory = at[2]});
 }
 
 static int call_finish(void)

@@ -329,23 +329,27 @@ static void xent_body(struct bench *s)
             .loss = s->a[1],
             .n = 13,
             .v = widths[i / 2],
+            .ld = widths[i / 2] + i % 3, /* of random numbers */
             .grad = i % 2 == 0,
         };
 
         poison(s);
-        start_same(s, 0, op.n * op.v);
+        start_same(s, 0, op.n * op.ld);
         for (int64_t n = 0; n < op.n; n++) {
             targets[n] = (uint32_t)rng_below(&s->rng, (uint64_t)op.v);
-            s->a[0][n * op.v] = s->b[0][n * op.v] = (float)n * 8;
+            s->a[0][n * op.ld] = s->b[0][n * op.ld] = (float)n * 8;
         }
         targets[4] = XENT_IGNORE;
         ref.xent(&ref, &op);
         op.logits = s->b[0];
         op.loss = s->b[1];
         s->be.xent(&s->be, &op);
-        check(s, 0, op.n * op.v, 2e-6);
+        check(s, 0, op.n * op.ld, 2e-6);
         check(s, 1, op.n, 2e-6);
         assert_true(s->b[1][4] == 0);
+        for (int64_t v = op.v; v < op.ld && op.grad; v++) {
+            assert_true(s->b[0][v] == 0 && s->b[0][12 * op.ld + v] == 0);
+        }
     }
 }
 
@@ -647,6 +651,7 @@ static void nan_body(struct bench *s)
                      .loss = s->b[1],
                      .n = 1,
                      .v = 37,
+                     .ld = 37,
                      .grad = true};
 
     start_same(s, 0, 37);

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/device.h"
 #include "proto/base/err.h"
 #include "proto/base/rng.h"
 #include "tests/unit/sanitized.h"
@@ -612,9 +613,32 @@ static void opening_checks_its_arguments(void **state)
         llama_workspace_bytes(&configs[0], &be, 1, LLAMA_RECOMPUTE_NOTHING));
 }
 
+/* Rows of logits and of the head's copy, as many bytes as they take. */
+static void a_devices_plan_counts_what_fills_up_the_vocabulary(void **state)
+{
+    struct llama_config odd = configs[0], full;
+    struct backend be;
+
+    (void)state;
+    odd.vocab = 50257;
+    odd.tied = true;
+    full = odd;
+    full.vocab = 50304;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        backend_device_plan(&be, bf16);
+        assert_int_equal(
+            llama_workspace_bytes(&odd, &be, 2, LLAMA_RECOMPUTE_NOTHING),
+            llama_workspace_bytes(&full, &be, 2, LLAMA_RECOMPUTE_NOTHING));
+    }
+    backend_cpu_ref(&be);
+    assert_true(llama_workspace_bytes(&odd, &be, 2, LLAMA_RECOMPUTE_NOTHING) <
+                llama_workspace_bytes(&full, &be, 2, LLAMA_RECOMPUTE_NOTHING));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_devices_plan_counts_what_fills_up_the_vocabulary),
         cmocka_unit_test(loss_equals_the_double_model),
         cmocka_unit_test(
             every_tensors_gradient_equals_finite_differences_in_double),
