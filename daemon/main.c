@@ -65,7 +65,6 @@ static int check_gpu(struct daemon *d)
         .plugin = d->config.gpu_plugin,
         .gpu = {.bf16 = strcmp(d->config.dtype, "fp32") != 0,
                 .memory_bytes = d->config.gpu_memory_bytes},
-        .warms_up = true,
     };
     rv = device_find(&d->device, d->config.gpus, &info, errmsg);
     if (rv == LOCO_EINVAL) {

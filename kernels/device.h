@@ -24,10 +24,6 @@ struct device_options {
     /* Other GPUs that make a part of each gradient (train/replica/gpus.h). */
     int others[DEVICE_GPUS_MAX - 1];
     int n_others;
-    /* Who opens a model passes a micro-batch through it before all memory is
-     * taken (train/replica/device.c): kernels are loaded when they first run.
-     * Tests that count launches do without. */
-    bool warms_up;
 };
 
 /* gpu.ordinal and others = "all" of `shown` GPUs, or a list such as 0,2-3, the

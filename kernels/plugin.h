@@ -50,7 +50,8 @@ struct plugin_options {
 };
 
 /* What stays free on the GPU: the driver loads a kernel, ours or cuBLASLt's,
- * when it first runs, and one that finds no memory then breaks the GPU. */
+ * when it first runs, and one of ours that finds no memory then breaks the GPU.
+ */
 #define PLUGIN_SPARE_BYTES ((uint64_t)512 << 20)
 
 /* What the workspace of products takes under the cap, before free_bytes. */

@@ -162,7 +162,6 @@ static int read_device(struct device_options *device,
         .gpu = {.bf16 = strcmp(a->dtype, "fp32") != 0,
                 .memory_bytes = a->gpu_memory_bytes,
                 .tuning_path = a->tuning},
-        .warms_up = true,
     };
     bench->device = device;
     if (a->gpus != NULL) {

@@ -30,7 +30,7 @@ bool pace_expects(const struct pace *p,
                   uint64_t later_ms)
 {
     if (under_way_ms != PACE_IDLE) { /* a pause follows, unless it is cheap */
-        return under_way_ms < PACE_CHEAP_MS;
+        return under_way_ms < PACE_CHEAP_MS || later_ms > PACE_PATIENCE_MS;
     }
     return now_ms >= p->next_ms ||
            now_ms + later_ms >= p->next_ms + PACE_PATIENCE_MS;

@@ -14,7 +14,9 @@
  * foreseen before it is put in place: fetching them takes as long as the rest.
  * One that is written unforeseen, since no round came or the daemon ends, gets
  * them as they are then; where inner steps were made since, their count says
- * so. Without any, the optimizer would begin anew.
+ * so. Without any, the optimizer would begin anew: so it does where the GPU is
+ * lost before they are fetched, or no memory is here for them, and the log says
+ * it.
  *
  * Each host of a stage writes after every round: where all of them come back,
  * they must have a round in common. The state that a run ends with is written
@@ -212,6 +214,17 @@ static void describe(struct checkpoint_job *j, const struct node_status *s)
     }
 }
 
+void machine_tell_without(const struct snapshot *s)
+{
+    if (s->moments == NULL) {
+        log_warn("state",
+                 "the state of round %" PRIu64 " is written without the "
+                 "optimizer's moments, which cannot be had: whoever starts "
+                 "from it begins them anew",
+                 s->round);
+    }
+}
+
 /* Whether it has what it is to be written with. False: that is on its way, and
  * writing is owed. */
 static bool is_whole(struct machine *m, struct snapshot *s)
@@ -220,7 +233,10 @@ static bool is_whole(struct machine *m, struct snapshot *s)
 
     if (s->lacks && m->closing) { /* the trainer has stopped */
         s->lacks = false;
+        free(s->idle); /* others come, and that is what was counted */
+        s->idle = NULL;
         s->moments = trainer_moments(m->trainer, &s->moment_steps);
+        machine_tell_without(s);
     }
     if (!s->lacks) {
         return true;
@@ -274,10 +290,14 @@ bool machine_expects_checkpoint(struct machine *m)
 {
     uint64_t now = uv_now(m->loop), since = now - m->asked_ms;
 
+    /* Who follows missed rounds makes some in a second, and then waits for one
+     * of minutes: the longest of late counts, and a quarter more. */
     m->asked_ms = now;
+    m->between_ms = since > m->between_ms / 2 ? since : m->between_ms / 2;
     return is_eager(m) ||
            pace_expects(&m->save_pace, now,
-                        m->saving ? now - m->saving_ms : PACE_IDLE, since);
+                        m->saving ? now - m->saving_ms : PACE_IDLE,
+                        m->between_ms + m->between_ms / 4);
 }
 
 void machine_round_checkpoint(struct machine *m)

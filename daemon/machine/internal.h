@@ -278,6 +278,7 @@ struct machine {
     struct pace save_pace; /* of rounds' checkpoints; uv_now */
     uint64_t saving_ms;    /* when the one under way began, */
     uint64_t asked_ms;     /* and when the last state was asked for */
+    uint64_t between_ms;   /* two of them, the longest of late */
 };
 
 /* What a job begins with returns 0, or the code that the job is answered with
@@ -519,6 +520,9 @@ void machine_keep(struct machine *m, uint64_t index);
 /* Before a LOAD, APPLY or PAIR: whether the state that it puts in place may be
  * saved before the next one. */
 bool machine_expects_checkpoint(struct machine *m);
+
+/* A state that lacked moments is to be written: say it if there are none. */
+void machine_tell_without(const struct snapshot *s);
 /* After a round, if it is time for one. */
 void machine_round_checkpoint(struct machine *m);
 /* If nothing is being saved. A busy disk skips rounds; the last one is always

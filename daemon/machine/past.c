@@ -134,6 +134,9 @@ static void collect_late(struct machine *m)
         s->moment_steps = m->past.late_steps;
     }
     (void)pthread_mutex_unlock(&m->mutex);
+    if (s != NULL) {
+        machine_tell_without(s);
+    }
     machine_snapshot_drop(m, s);
 }
 

@@ -95,7 +95,6 @@ bool trainer_repeat_begin(struct trainer_repeat *r,
     if (opt->device != NULL) {
         r->device = *opt->device;
         r->device.n_others = 0;
-        r->device.warms_up = false; /* the trainer's has run */
         r->opt.device = &r->device;
         r->opt.moments_stay = true; /* the host's memory is counted without */
     }

@@ -540,8 +540,8 @@ plan_for(struct gpu *g, const struct matmul *op, const void *b)
  * and has little left. */
 static bool lacks_memory(cublasStatus_t status)
 {
+    const cudaError_t e = cudaGetLastError(); /* or the next launch has it */
     size_t left = 0, total;
-    cudaError_t e;
 
     if (status == CUBLAS_STATUS_ALLOC_FAILED) {
         return true;
@@ -550,10 +550,9 @@ static bool lacks_memory(cublasStatus_t status)
         status != CUBLAS_STATUS_INTERNAL_ERROR) {
         return false;
     }
-    e = cudaGetLastError();
     return e == cudaErrorMemoryAllocation ||
            (e == cudaSuccess && cudaMemGetInfo(&left, &total) == cudaSuccess &&
-            left < 2 * PLUGIN_SPARE_BYTES);
+            left < PLUGIN_SPARE_BYTES);
 }
 
 int cuda_matmul(struct gpu *g, const struct matmul *op)

@@ -2,13 +2,11 @@
 #include "train/replica/device.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/pool.h"
 #include "proto/base/err.h"
 #include "proto/base/errmsg.h"
-#include "train/model/llama_stage.h"
 #include "train/replica/gpus.h"
 #include "train/replica/host.h"
 #include "train/replica/outer.h"
@@ -206,77 +204,6 @@ static bool open_less(struct replica *r)
     return open_llama(r) == 0;
 }
 
-/* ---- the first pass ------------------------------------------------------ */
-
-/* Of a stage: whatever its part of a step launches. */
-static int pass_stage(struct replica *r, const uint32_t *ids, const float *x)
-{
-    const struct stage_batch batch = {.b = r->opt.micro_batch,
-                                      .t = r->opt.seq,
-                                      .tokens = ids,
-                                      .targets = ids,
-                                      .x = x};
-    const float *y;
-    double sum = 0;
-    int rv;
-
-    if (r->opt.part.scores) {
-        return stage_score(r->llama, r->theta, &batch, r->grad, &sum, &y);
-    }
-    rv = stage_forward(r->llama, 0, r->theta, &batch, &y);
-    return rv != 0 ? rv
-                   : stage_backward(r->llama, 0, r->theta, ids, x, r->grad, &y);
-}
-
-/* A micro-batch forward and backward, and what a batch has beyond whole ones,
- * of zeros at parameters that are zeros still: of all that it makes nothing
- * stays. */
-static int pass_once(struct replica *r)
-{
-    uint32_t rows = r->micro_batch +
-                    (r->opt.slots == 0 ? r->opt.batch % r->micro_batch : 0);
-    size_t cells = (size_t)rows * r->opt.seq;
-    uint32_t *ids = calloc(cells, sizeof *ids);
-    float *x =
-        r->opt.slots == 0 ? NULL : calloc(cells, r->opt.model.dim * sizeof *x);
-    const struct llama_batch batch = {
-        .tokens = ids, .targets = ids, .b = rows, .t = r->opt.seq};
-    double sum = 0;
-    int rv = 0;
-
-    if (ids != NULL && r->opt.slots == 0) {
-        rv = llama_gradient(r->llama, r->theta, &batch, r->grad, &sum);
-    } else if (ids != NULL && x != NULL) {
-        rv = pass_stage(r, ids, x);
-    }
-    free(ids);
-    free(x);
-    r->backend.clear(&r->backend, r->grad, r->n * sizeof(float));
-    return rv;
-}
-
-/* The driver loads a kernel when it first runs, cuBLASLt's some hundred MB of
- * them, and the memory for that is known only then: so each shape of a step
- * runs before the memory of the outer step is taken. Where it does not suffice
- * the next smaller workspace is opened. What else fails, and a smallest one
- * that fails, is left to the steps: they know what follows. */
-static int warm_up(struct replica *r)
-{
-    int rv = 0;
-
-    if (r->opt.device == NULL || !r->opt.device->warms_up) {
-        return 0;
-    }
-    while (rv == 0 && pass_once(r) == LOCO_ENOMEM && lower(r)) {
-        llama_close(r->llama);
-        r->llama = NULL;
-        rv = open_llama(r);
-    }
-    return rv;
-}
-
-/* ---- all of it ----------------------------------------------------------- */
-
 /* What the engine sees. */
 static void bind_engine(struct replica *r)
 {
@@ -391,7 +318,6 @@ static int open_memory(struct replica *r, char *errmsg)
         return rv;
     }
     rv = open_llama(r);
-    rv = rv != 0 ? rv : warm_up(r);
     if (rv != 0) {
         return errmsg_fail(errmsg, rv, "out of memory for the model's work");
     }

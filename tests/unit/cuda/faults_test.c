@@ -585,54 +585,23 @@ static void kernels_that_need_memory_lower_the_micro_batch(void **state)
     assert_int_equal(replica_step(&r, &want), 0);
     replica_close(&r);
     replica_plan(&opt, UINT64_MAX, &plan);
-    for (int warms = 0; warms < 2; warms++) {
-        device.warms_up = warms != 0;
-        memset(emu->used_of, 0, sizeof emu->used_of);
-        emu->memory = PLUGIN_PRODUCTS_BYTES + plan.state_bytes +
-                      plan.work_bytes + plan.outer_bytes + PLUGIN_SPARE_BYTES;
-        emu->product_loads =
-            PLUGIN_SPARE_BYTES + plan.outer_bytes + plan.work_bytes / 4;
-        assert_int_equal(replica_open(&r, &opt, errmsg), 0);
-        assert_true(warms ? r.micro_batch < 8 : r.micro_batch == 8);
-        assert_int_equal(emu->product_loads > 0, !warms);
-        assert_int_equal(r.outer.on, !warms); /* the kernels have that memory */
-        replica_init(&r);
-        assert_int_equal(replica_step(&r, &loss), 0);
-        assert_true(fabsf(loss - want) < 1e-2f * want);
-        replica_close(&r);
-    }
+    memset(emu->used_of, 0, sizeof emu->used_of);
+    emu->memory = PLUGIN_PRODUCTS_BYTES + plan.state_bytes + plan.work_bytes +
+                  plan.outer_bytes + PLUGIN_SPARE_BYTES;
+    emu->product_loads =
+        PLUGIN_SPARE_BYTES + plan.outer_bytes + plan.work_bytes / 4;
+    assert_int_equal(replica_open(&r, &opt, errmsg), 0);
+    assert_int_equal(r.micro_batch, 8);
+    assert_true(r.outer.on);
+    replica_init(&r);
+    assert_int_equal(replica_step(&r, &loss), 0);
+    assert_int_equal(emu->product_loads, 0);
+    assert_true(r.micro_batch < 8);
+    assert_false(r.outer.on); /* the kernels have that memory */
+    assert_true(fabsf(loss - want) < 1e-2f * want);
+    replica_close(&r);
     emu->product_loads = 0;
     memset(emu->used_of, 0, sizeof emu->used_of);
-}
-
-/* A replica that was warmed up makes the rounds of one that was not. */
-static void what_warms_up_changes_no_bit(void **state)
-{
-    struct replica_options opt = options(2);
-    struct replica r[2];
-    float loss[2], *x[2];
-
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        uint64_t products = emu->products;
-
-        device.warms_up = i > 0;
-        assert_int_equal(replica_open(&r[i], &opt, errmsg), 0);
-        assert_int_equal(emu->products > products, i > 0);
-        assert_int_equal(r[i].micro_batch, 2);
-        assert_int_equal(replica_init(&r[i]), 0);
-        for (int k = 0; k < 3; k++) {
-            assert_int_equal(replica_step(&r[i], &loss[i]), 0);
-        }
-        assert_int_equal(r[i].inner_step, 3);
-        x[i] = moved(&r[i]);
-    }
-    assert_true(loss[0] == loss[1]);
-    assert_memory_equal(x[0], x[1], 3 * r[0].n * sizeof(float));
-    for (int i = 0; i < 2; i++) {
-        free(x[i]);
-        replica_close(&r[i]);
-    }
 }
 
 static void the_cap_on_memory_holds(void **state)
@@ -838,7 +807,6 @@ int main(void)
         cmocka_unit_test_setup(a_smaller_micro_batch_is_tried_first, renew),
         cmocka_unit_test_setup(kernels_that_need_memory_lower_the_micro_batch,
                                renew),
-        cmocka_unit_test_setup(what_warms_up_changes_no_bit, renew),
         cmocka_unit_test_setup(the_cap_on_memory_holds, renew),
         cmocka_unit_test_setup(a_broken_gpu_ends_the_step_and_not_the_process,
                                renew),

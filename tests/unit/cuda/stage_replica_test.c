@@ -31,7 +31,6 @@ static struct {
      */
     uint32_t ahead;
     enum llama_recompute recompute; /* parts have the memory for that only */
-    bool warms; /* a micro-batch passes when a replica is opened */
 } shape;
 
 /* `engine`: the outer step is not made on the GPU. */
@@ -40,8 +39,7 @@ static struct replica_options options(bool bf16, bool engine)
     struct replica_options opt = small_replica();
 
     device = (struct device_options){.plugin = plugin_path,
-                                     .gpu = {.bf16 = bf16, .timeout_ms = 50},
-                                     .warms_up = shape.warms};
+                                     .gpu = {.bf16 = bf16, .timeout_ms = 50}};
     opt.device = &device;
     opt.model.layers = shape.layers;
     opt.model.tied = false;
@@ -77,7 +75,6 @@ static int renew(void **state)
     shape.rows = shape.ahead = 1;
     shape.rule = OPTIMIZER_ADAMW;
     shape.recompute = LLAMA_RECOMPUTE_NOTHING;
-    shape.warms = false;
     return 0;
 }
 
@@ -411,37 +408,6 @@ static void stages_that_recompute_have_those_bits(void **state)
     shape.rule = OPTIMIZER_MUON;
     shape.rows = ROWS_MAX;
     rounds(false, true, 2);
-}
-
-/* As many products as a micro-batch has, and nothing of them stays. */
-static void stages_that_were_warmed_up_have_those_bits(void **state)
-{
-    struct micro k = {.slot = 1};
-    struct worker w;
-    uint64_t products[3];
-
-    (void)state;
-    shape.warms = true;
-    w.stages = STAGES;
-    products[0] = emu->products;
-    for (uint32_t s = 0; s < STAGES; s++) {
-        const struct replica_options whole = options(true, false);
-        const struct replica_options part = part_of(&whole, STAGES, s);
-
-        open_replica(&w.part[s], &part);
-    }
-    products[1] = emu->products;
-    assert_int_equal(
-        replica_stage_tokens(&w.part[0], 0, 0, k.tokens, k.targets), 0);
-    assert_int_equal(forth(&w, &k), 0);
-    assert_int_equal(back(&w, &k), 0);
-    products[2] = emu->products;
-    assert_true(products[1] > products[0]);
-    assert_int_equal(products[1] - products[0], products[2] - products[1]);
-    for (uint32_t s = 0; s < STAGES; s++) {
-        replica_close(&w.part[s]);
-    }
-    rounds(true, false, STAGES);
 }
 
 static void load_larger(struct replica *r)
@@ -801,8 +767,6 @@ int main(void)
         cmocka_unit_test_setup(stages_with_any_optimizer_have_those_bits,
                                renew),
         cmocka_unit_test_setup(stages_that_recompute_have_those_bits, renew),
-        cmocka_unit_test_setup(stages_that_were_warmed_up_have_those_bits,
-                               renew),
         cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_loaded,
                                renew),
         cmocka_unit_test_setup(held_out_text_sees_a_state_that_is_mixed, renew),

@@ -448,6 +448,8 @@ static void what_may_be_done_behind_a_round_is_foreseen(void **state)
     assert_true(pace_want(&p, 1000, false));
     assert_true(pace_expects(&p, 1100, 100, 0)); /* it may be over then */
     assert_false(pace_expects(&p, 1000 + cheap, cheap, 0));
+    assert_false(pace_expects(&p, 1000 + cheap, cheap, patience));
+    assert_true(pace_expects(&p, 1000 + cheap, cheap, patience + 1));
     pace_done(&p, 3000, 2000, 10);
     assert_false(pace_expects(&p, 20999, PACE_IDLE, 0));
     assert_true(pace_expects(&p, 21000, PACE_IDLE, 0));
