@@ -30,8 +30,8 @@ bool pace_want(struct pace *p, uint64_t now_ms, bool busy);
 
 /* Before a round's end, so that it can be prepared: whether one may be done
  * behind it, or as due before the end after it, which is expected so long
- * later. `under_way_ms`: for how long one has been; PACE_IDLE: none is. One that
- * is under way ends before a round that is far off. */
+ * later. `under_way_ms`: for how long one has been; PACE_IDLE: none is. One
+ * that is under way ends before a round that is far off. */
 #define PACE_IDLE UINT64_MAX
 bool pace_expects(const struct pace *p,
                   uint64_t now_ms,

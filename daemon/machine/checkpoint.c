@@ -22,6 +22,7 @@
  * they must have a round in common. The state that a run ends with is written
  * at once too: people look at it then.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
