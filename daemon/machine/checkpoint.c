@@ -289,7 +289,8 @@ static bool is_eager(const struct machine *m)
 
 bool machine_expects_checkpoint(struct machine *m)
 {
-    uint64_t now = uv_now(m->loop), since = now - m->asked_ms;
+    uint64_t now = uv_now(m->loop);
+    uint64_t since = m->asked_ms == 0 ? 0 : now - m->asked_ms;
 
     /* Who follows missed rounds makes some in a second, and then waits for one
      * of minutes: the longest of late counts, and a quarter more. */

@@ -552,7 +552,7 @@ static bool lacks_memory(cublasStatus_t status)
     }
     return e == cudaErrorMemoryAllocation ||
            (e == cudaSuccess && cudaMemGetInfo(&left, &total) == cudaSuccess &&
-            left < PLUGIN_SPARE_BYTES);
+            left < 2 * PLUGIN_SPARE_BYTES);
 }
 
 int cuda_matmul(struct gpu *g, const struct matmul *op)
