@@ -313,7 +313,7 @@ static uint64_t load_unforeseen(struct rig *g)
 
     load_seed(g);
     save(g);
-    ahead_ms += 60000;
+    ahead_ms += 10000;
     before = emu->down;
     load_seed(g);
     return emu->down - before;
