@@ -119,7 +119,7 @@ static void print_work(const struct evidence_verdict *v, const char *run)
                  "that has %u full members, and %u of them signed that its "
                  "work for that round is bad.\n"
                  "The file does not show that this view is one of the run: "
-                 "that know its members.\n",
+                 "its members know.\n",
                  run, (unsigned long long)v->round,
                  (unsigned long long)v->epoch, v->n_members, v->n_words);
 }

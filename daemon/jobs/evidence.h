@@ -49,7 +49,7 @@
 /* It changes with the form of a plan, which the file holds. */
 #define EVIDENCE_VERSION    2U
 #define EVIDENCE_WORK_MAGIC "LOCOWORK"
-/* It changes with the form of a view or a READY. */
+/* It changes with the form of a view or a vote. */
 #define EVIDENCE_WORK_VERSION 1U
 
 /* ---- where a block lies -------------------------------------------------- */

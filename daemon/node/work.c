@@ -347,8 +347,8 @@ static void keep_evidence(struct node *n,
     }
     if (job == NULL) {
         out_log(n->out, LOG_WARN,
-                "round %llu: no evidence about that can be kept: its vote is "
-                "not in the record of the commit",
+                "round %llu: no evidence about that can be kept: its vote, or "
+                "a signed word, is not here",
                 (unsigned long long)v->round);
         return;
     }

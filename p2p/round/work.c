@@ -106,20 +106,39 @@ void work_commit(struct work *w,
 
 /* ---- what is said -------------------------------------------------------- */
 
-/* Our own word. Where others cannot look into it any more it would open a case
- * that ends in nothing, and cost us the next ones. */
+/* Whether a case that we open comes to something: where others cannot look into
+ * it any more, or the accused leaves, it ends in nothing, and we pay. */
+static bool is_of_use(const struct work *w, const struct verdict_body *v)
+{
+    return repeat_age(&w->repeat, &v->commit) < REPEAT_FRESH &&
+           !convicts_has(&w->convicts, &v->accused);
+}
+
+/* Who is convicted is out: what else it did needs no case. */
+static enum repeat_end
+ended(struct work *w, enum repeat_end end, const struct peer_id *accused)
+{
+    if (end == REPEAT_CONVICTED) {
+        repeat_close(&w->repeat, accused);
+    }
+    return end;
+}
+
+/* Our own word. */
 static enum repeat_end speak(struct work *w, const struct verdict_body *v)
 {
-    bool late = repeat_age(&w->repeat, &v->commit) >= REPEAT_FRESH &&
-                !repeat_is_open(&w->repeat, &v->commit, &v->accused);
+    enum repeat_end end;
 
-    if (v->verdict == REPEAT_BAD) {
-        return late ? REPEAT_NONE
-                    : repeat_accuse(&w->repeat, &w->self, &v->commit,
-                                    &v->accused);
+    if (v->verdict != REPEAT_BAD) {
+        end = repeat_say(&w->repeat, &w->self, &v->commit, &v->accused,
+                         (enum repeat_verdict)v->verdict);
+    } else if (is_of_use(w, v) ||
+               repeat_is_open(&w->repeat, &v->commit, &v->accused)) {
+        end = repeat_accuse(&w->repeat, &w->self, &v->commit, &v->accused);
+    } else {
+        end = REPEAT_NONE;
     }
-    return repeat_say(&w->repeat, &w->self, &v->commit, &v->accused,
-                      (enum repeat_verdict)v->verdict);
+    return ended(w, end, &v->accused);
 }
 
 /* Nobody looks into what we read of that one. */
@@ -129,6 +148,9 @@ static void note_look(struct work *w, const struct peer_id *id)
         if (id_eq(&w->looks[k], id)) {
             return;
         }
+    }
+    if (convicts_has(&w->convicts, id)) {
+        return;
     }
     if (w->n_looks < WORK_LOOKS) {
         w->looks[w->n_looks++] = *id;
@@ -146,8 +168,7 @@ static void say(struct work *w,
                                       .accused = c->member[accused],
                                       .verdict = verdict}};
 
-    if (convicts_has(&w->convicts, &word.body.accused) ||
-        w->n_words == WORK_WORDS) { /* what counts is told to the others */
+    if (w->n_words == WORK_WORDS) { /* what counts is told to the others */
         return;
     }
     word.end = speak(w, &word.body);
@@ -185,19 +206,17 @@ enum repeat_end work_on_verdict(struct work *w,
                                 const struct verdict_body *m)
 {
     const struct repeat_commit *c = repeat_commit_of(&w->repeat, &m->commit);
+    enum repeat_end end;
 
     /* What is signed of another round is no part of a conviction. */
-    if (c == NULL || c->round != m->round ||
-        convicts_has(&w->convicts, &m->accused)) {
+    if (c == NULL || c->round != m->round || m->verdict > REPEAT_BAD) {
         return REPEAT_NONE;
     }
-    if (m->verdict == REPEAT_BAD) {
-        return repeat_accuse(&w->repeat, speaker, &m->commit, &m->accused);
-    }
-    return m->verdict > REPEAT_BAD
-               ? REPEAT_NONE
-               : repeat_say(&w->repeat, speaker, &m->commit, &m->accused,
-                            (enum repeat_verdict)m->verdict);
+    end = m->verdict == REPEAT_BAD
+              ? repeat_accuse(&w->repeat, speaker, &m->commit, &m->accused)
+              : repeat_say(&w->repeat, speaker, &m->commit, &m->accused,
+                           (enum repeat_verdict)m->verdict);
+    return ended(w, end, &m->accused);
 }
 
 /* ---- a lease ------------------------------------------------------------- */
@@ -240,7 +259,6 @@ void work_unserved(struct work *w, struct work_task *t, struct out *out)
 void work_convict(struct work *w, const struct peer_id *id)
 {
     (void)convicts_add(&w->convicts, id);
-    repeat_close(&w->repeat, id);
     for (uint32_t k = 0; k < w->n_looks;) {
         if (id_eq(&w->looks[k], id)) {
             w->looks[k] = w->looks[--w->n_looks];
@@ -356,13 +374,9 @@ static const struct repeat_case *case_for(struct work *w)
     return NULL;
 }
 
-/* Whether the case that we look into goes on, and its maker is not convicted.
- */
+/* Whether the case that we look into goes on; or what we drew is of use. */
 static bool is_wanted(const struct work *w, const struct work_task *t)
 {
-    if (convicts_has(&w->convicts, work_maker_id(t))) {
-        return false;
-    }
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         const struct repeat_case *k = &w->repeat.cases[i];
 
@@ -371,7 +385,7 @@ static bool is_wanted(const struct work *w, const struct work_task *t)
             return true;
         }
     }
-    return !t->is_case;
+    return !t->is_case && !convicts_has(&w->convicts, work_maker_id(t));
 }
 
 /* Whether a lease is looked into that was only drawn. */

@@ -227,9 +227,10 @@ enum repeat_end work_on_verdict(struct work *w,
                                 const struct peer_id *speaker,
                                 const struct verdict_body *m);
 
-/* More than half convicted that one, or it lied about a sum: what others say of
- * its work is of no use any more. Else who accuses it while it leaves, and
- * serves nobody, would pay for a case that nobody can look into. */
+/* That one is convicted, here: we draw its work and accuse it no more. It
+ * leaves, and serves nobody, so that we would pay for a case that nobody can
+ * look into. In cases of others we speak of it as ever: they may not hold what
+ * we do. */
 void work_convict(struct work *w, const struct peer_id *id);
 
 void work_seg_done(struct work *w,

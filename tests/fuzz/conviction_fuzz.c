@@ -45,10 +45,7 @@ static void setup(void)
 
     crime_need(sign_start() == 0);
     run = crime_room(sizeof *run);
-    crime_members(run);
-    crime_manifest(&run->manifest, "e3m0", "centred");
-    memcpy(run->manifest.sync.audit, "work", sizeof "work");
-    crime_sign(run, &run->author);
+    crime_of_work(run, "work");
     dispute_open(&scene, &run->run);
     good = file_of(&scene.c, &n_good);
     crime_need(check(good, n_good, &v) == 0);

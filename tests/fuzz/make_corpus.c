@@ -321,10 +321,7 @@ static void save_conviction(void)
     size_t len;
     int n;
 
-    crime_members(c);
-    crime_manifest(&c->manifest, "e3m0", "centred");
-    memcpy(c->manifest.sync.audit, "work", sizeof "work");
-    crime_sign(c, &c->author);
+    crime_of_work(c, "work");
     dispute_open(&d, &c->run);
     n = msg_encode(&conviction_schema, &d.c, encoded, sizeof encoded);
     crime_need(n > 0 && evidence_write_work(c->wire, c->n_wire, encoded,

@@ -121,6 +121,16 @@ static inline void crime_members(struct crime *c)
     c->verifier = signer_sodium(NULL);
 }
 
+/* A run with audits of work, and no round of it: what dispute.h is about. */
+static inline void crime_of_work(struct crime *c, const char *audit)
+{
+    crime_members(c);
+    crime_manifest(&c->manifest, "e3m0", "centred");
+    (void)snprintf(c->manifest.sync.audit, sizeof c->manifest.sync.audit, "%s",
+                   audit);
+    crime_sign(c, &c->author);
+}
+
 /* Ranks are not indices, weights and slices are not equal, and one member has
  * no weight. */
 static inline void crime_plan(struct crime *c)

@@ -24,14 +24,9 @@ static char errmsg[ERRMSG_SIZE];
 static struct scene *scene_of(const char *audit)
 {
     struct scene *s = crime_room(sizeof *s);
-    struct crime *c = &s->crime;
 
-    crime_members(c);
-    crime_manifest(&c->manifest, "e3m0", "centred");
-    (void)snprintf(c->manifest.sync.audit, sizeof c->manifest.sync.audit, "%s",
-                   audit);
-    crime_sign(c, &c->author);
-    dispute_open(&s->d, &c->run);
+    crime_of_work(&s->crime, audit);
+    dispute_open(&s->d, &s->crime.run);
     return s;
 }
 

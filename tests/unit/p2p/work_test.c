@@ -1128,22 +1128,18 @@ static void a_word_names_the_round_of_its_commit(void **state)
 }
 
 /* While it leaves it serves nobody: who accused it again would pay. */
-static void nobody_looks_at_the_work_of_a_convict(void **state)
+static void a_convict_is_neither_drawn_nor_accused(void **state)
 {
     struct fixture *f = *state;
 
     commit(f);
-    commit(f);
-    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
-    tick(f, 10);
-    assert_int_equal(f->n_asked, WORK_WINDOW);
+    commit_drawing(f, 3);
+    (void)all_arrive(f);
+    assert_true(begin_in(f, 3));
     work_convict(&f->w, &f->peer[3].id);
-    tick(f, 10);
-    assert_int_equal(busy(f)->phase, WORK_IDLE);
-    assert_int_equal(f->n_cancels, 1);
+    assert_true(repeated(f, REPEAT_BAD));
     assert_int_equal(f->w.n_words, 0);
-    assert_int_equal(hears(f, 2, 3, 1), REPEAT_NONE);
-    assert_int_equal(hears(f, 0, 4, 1), REPEAT_NEW); /* it did not pay */
+    assert_int_equal(f->w.n_looks, 0);
     for (uint64_t secret = 1; secret < 400; secret++) {
         work_follow(&f->w, &f->c);
         work_commit(&f->w, &f->c, secret, &f->out);
@@ -1151,6 +1147,42 @@ static void nobody_looks_at_the_work_of_a_convict(void **state)
         assert_int_not_equal(f->w.drawn[1], 3 + 1);
         lay_commit(f, f->c.what.round + 1);
     }
+}
+
+/* We hold a proof that others may not have: without our word they would be no
+ * more than half, and with our proof alone neither. */
+static void in_a_case_of_others_we_speak_of_a_convict(void **state)
+{
+    struct fixture *f = *state;
+
+    work_convict(&f->w, &f->peer[3].id);
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    (void)all_arrive(f);
+    assert_true(begin_in(f, SELF + MEMBERS));
+    assert_true(repeated(f, REPEAT_BAD));
+    assert_word(f, REPEAT_BAD);
+    assert_int_equal(hears(f, 2, 3, 1), REPEAT_CONVICTED);
+}
+
+/* It is out by the first: who accused it of something else does not pay. */
+static void who_is_convicted_has_no_other_case(void **state)
+{
+    struct fixture *f = *state;
+
+    commit(f);
+    commit(f);
+    assert_int_equal(hears(f, 0, 3, 1), REPEAT_NEW);
+    commit(f);
+    assert_int_equal(hears(f, 4, 3, 2), REPEAT_NEW);
+    assert_int_equal(hears(f, 2, 3, 1), REPEAT_OPEN);
+    assert_int_equal(hears(f, 4, 3, 1), REPEAT_CONVICTED);
+    assert_int_equal(hears(f, 2, 3, 2), REPEAT_NONE);
+    for (uint32_t i = 0; i < REPEAT_COMMITS; i++) {
+        commit(f);
+    }
+    assert_int_equal(hears(f, 4, 2, f->c.what.round - 2), REPEAT_NEW);
 }
 
 static void a_repeat_stops_when_its_case_ends(void **state)
@@ -1234,7 +1266,9 @@ int main(void)
         TEST(what_is_read_too_late_is_looked_for_again),
         TEST(in_a_case_no_word_is_too_late),
         TEST(a_word_names_the_round_of_its_commit),
-        TEST(nobody_looks_at_the_work_of_a_convict),
+        TEST(a_convict_is_neither_drawn_nor_accused),
+        TEST(in_a_case_of_others_we_speak_of_a_convict),
+        TEST(who_is_convicted_has_no_other_case),
         TEST(a_repeat_stops_when_its_case_ends),
         TEST(nothing_is_left_of_a_group_that_is_left),
     };
