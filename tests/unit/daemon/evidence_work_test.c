@@ -36,8 +36,8 @@ static uint8_t *file_of(const struct scene *s, size_t *len)
     int n =
         msg_encode(&conviction_schema, &s->d.c, conviction, sizeof conviction);
 
-    crime_need(n > 0 &&
-               evidence_write_work(s->crime.wire, s->crime.n_wire, conviction,
+    crime_need(n > 0);
+    crime_need(evidence_write_work(s->crime.wire, s->crime.n_wire, conviction,
                                    (size_t)n, &bytes, len) == 0);
     return bytes;
 }
