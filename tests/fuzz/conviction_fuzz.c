@@ -34,8 +34,9 @@ static uint8_t *file_of(const struct conviction *c, size_t *len)
     uint8_t encoded[FRAME_CONTROL_MAX], *bytes;
     int n = msg_encode(&conviction_schema, c, encoded, sizeof encoded);
 
-    crime_need(n > 0 && evidence_write_work(run->wire, run->n_wire, encoded,
-                                            (size_t)n, &bytes, len) == 0);
+    crime_need(n > 0);
+    crime_need(evidence_write_work(run->wire, run->n_wire, encoded, (size_t)n,
+                                   &bytes, len) == 0);
     return bytes;
 }
 
