@@ -324,8 +324,9 @@ static void save_conviction(void)
     crime_of_work(c, "work");
     dispute_open(&d, &c->run);
     n = msg_encode(&conviction_schema, &d.c, encoded, sizeof encoded);
-    crime_need(n > 0 && evidence_write_work(c->wire, c->n_wire, encoded,
-                                            (size_t)n, &bytes, &len) == 0);
+    crime_need(n > 0);
+    crime_need(evidence_write_work(c->wire, c->n_wire, encoded, (size_t)n,
+                                   &bytes, &len) == 0);
     file = crime_room(len + 1);
     memcpy(file + 1, bytes, len);
     save("conviction/convicts", file, (int)len + 1);
