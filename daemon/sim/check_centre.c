@@ -34,6 +34,7 @@ double check_median(const double *q, const float *w, uint32_t n)
 struct crowd {
     uint32_t n;
     const float *w;
+    double z[VIEW_MEMBERS_MAX], c[VIEW_MEMBERS_MAX];
     double d[VIEW_MEMBERS_MAX][VIEW_MEMBERS_MAX];
     double m[VIEW_MEMBERS_MAX], u[VIEW_MEMBERS_MAX], s[VIEW_MEMBERS_MAX];
 };
@@ -48,6 +49,38 @@ static double apart(const float *x, const float *y, uint64_t n)
         p[i % 8] += e * e;
     }
     return ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
+}
+
+/* z(k): the squared length; c(k): what is left of it. Distances follow. */
+static void cut(struct crowd *c, const struct check_crowd *of)
+{
+    double most;
+
+    for (uint32_t k = 0; k < c->n; k++) {
+        for (uint64_t i = 0; i < of->len; i++) {
+            double x = (double)of->in[k * of->stride + i];
+
+            c->z[k] += x * x;
+        }
+    }
+    most = check_median(c->z, c->w, c->n);
+    for (uint32_t k = 0; k < c->n; k++) {
+        bool is_long = c->z[k] > most && c->z[k] <= 16 * most;
+
+        c->c[k] = is_long ? sqrt(most / c->z[k]) : 1;
+    }
+    for (uint32_t k = 0; k < c->n; k++) {
+        for (uint32_t i = 0; i < c->n; i++) {
+            double both =
+                c->c[k] * c->c[k] * c->z[k] + c->c[i] * c->c[i] * c->z[i];
+
+            if (i != k && (c->c[k] < 1 || c->c[i] < 1)) {
+                c->d[k][i] = fmax(both - c->c[k] * c->c[i] *
+                                             (c->z[k] + c->z[i] - c->d[k][i]),
+                                  0);
+            }
+        }
+    }
 }
 
 /* m(k): the median of the distances to others with tokens. */
@@ -122,6 +155,7 @@ void check_centre(const struct check_crowd *c, float *w)
             }
         }
     }
+    cut(all, c);
     measure(all);
     share_voices(all);
     for (uint32_t k = 0; k < c->n; k++) {
@@ -136,7 +170,7 @@ void check_centre(const struct check_crowd *c, float *w)
             turn(all, r2);
         }
         for (uint32_t k = 0; k < c->n; k++) {
-            w[k] = (float)all->s[k];
+            w[k] = (float)(all->s[k] * all->c[k]);
         }
     }
     free(all);

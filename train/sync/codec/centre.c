@@ -1,10 +1,16 @@
 /* centre.c - see centre.h.
  *
  * A robust mean of n vectors of which less than half are lies. It knows
- * nothing but the squared distances D(i, j) between them, so that its turns
- * cost nothing: the vectors are read for the distances, n (n - 1) / 2 passes
- * over a block, and once more for the sum.
+ * nothing but their lengths and the squared distances D(i, j) between them, so
+ * that its turns cost nothing: the vectors are read for these, n (n - 1) / 2
+ * passes over a block, and once more for the sum.
  *
+ * 0. *Length.* A term that is longer than the lower median of all counts as
+ * long as that, and distances are those of terms that are cut so. A lie that
+ * adds to what all have learnt, the outer step is too long then in each round,
+ * has to be long; three of eight that do it move the sum by 0.2 honest spreads
+ * in place of 0.4, and a run of 60 rounds ends 1 % higher in place of 14
+ *    (tests/bench). Terms LONG times as long as most are left to 3.
  * 1. *Reach.* m(i) is the lower median of D(i, j) over the others: an honest
  *    member has as many honest others as that. The typical one is the lower
  *    median m of all m(i). Honest members differ from their mean at right
@@ -37,8 +43,11 @@
  */
 #include "train/sync/codec/centre.h"
 
+#include <math.h>
+
 #define LANES 8
 #define NEAR  1.25
+#define LONG  4.0
 
 double centre_apart(const float *x, const float *y, size_t n)
 {
@@ -65,18 +74,31 @@ double centre_apart(const float *x, const float *y, size_t n)
 struct voters {
     const struct centre *centre;
     uint32_t n, term[CODEC_TERMS_MAX];
+    double cut[CODEC_TERMS_MAX];    /* what is left of its length */
     double reach[CODEC_TERMS_MAX];  /* squared */
     double weight[CODEC_TERMS_MAX]; /* of voices */
     double share[CODEC_TERMS_MAX];  /* the centre */
 };
 
+/* Squared distance of two terms that are cut: with a and b for what is left of
+ * x and y, |a x - b y|^2 = a^2 |x|^2 + b^2 |y|^2 - a b (|x|^2 + |y|^2 - |x -
+ * y|^2).
+ */
 static double apart(const struct voters *v, uint32_t i, uint32_t k)
 {
     uint32_t a = v->term[i], b = v->term[k];
+    double x = v->centre->length[a], y = v->centre->length[b], d, sum;
 
-    return a == b  ? 0
-           : a < b ? v->centre->apart[centre_pair(a, b)]
-                   : v->centre->apart[centre_pair(b, a)];
+    if (a == b) {
+        return 0;
+    }
+    d = v->centre->apart[a < b ? centre_pair(a, b) : centre_pair(b, a)];
+    if (v->cut[i] >= 1 && v->cut[k] >= 1) {
+        return d;
+    }
+    sum = v->cut[i] * v->cut[i] * x + v->cut[k] * v->cut[k] * y;
+    d = sum - v->cut[i] * v->cut[k] * (x + y - d);
+    return d > 0 ? d : 0;
 }
 
 /* The lower median of n numbers, which are sorted on the way; 0 of none. */
@@ -92,6 +114,24 @@ static double median(double *x, uint32_t n)
         x[k] = one;
     }
     return n == 0 ? 0 : x[(n - 1) / 2];
+}
+
+/* No term counts longer than most are; but LONG times as long is far away
+ * (3.) as it is, and products of its length would lose all digits. */
+static void fill_cut(struct voters *v)
+{
+    double length[CODEC_TERMS_MAX], most;
+
+    for (uint32_t i = 0; i < v->n; i++) {
+        length[i] = v->centre->length[v->term[i]];
+    }
+    most = median(length, v->n);
+    for (uint32_t i = 0; i < v->n; i++) {
+        double own = v->centre->length[v->term[i]];
+
+        v->cut[i] =
+            own > most && own <= LONG * LONG * most ? sqrt(most / own) : 1;
+    }
 }
 
 static void fill_reach(struct voters *v)
@@ -181,6 +221,7 @@ void centre_shares(const struct centre *c, float *share)
     if (v.n == 0) {
         return;
     }
+    fill_cut(&v);
     fill_reach(&v);
     fill_weights(&v);
     for (uint32_t i = 0; i < v.n; i++) {
@@ -192,6 +233,6 @@ void centre_shares(const struct centre *c, float *share)
         move(&v, radius);
     }
     for (uint32_t i = 0; i < v.n; i++) {
-        share[v.term[i]] = (float)v.share[i];
+        share[v.term[i]] = (float)(v.share[i] * v.cut[i]);
     }
 }

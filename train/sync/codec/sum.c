@@ -100,10 +100,12 @@ centre_terms(struct sum_block *b, struct codec_sum *s, float *x, float *y)
 
     for (uint32_t j = 0; j < s->n_terms && rv == 0; j++) {
         rv = load_term(b, s, j, x);
+        c.length[j] = rv == 0 ? squares(x, b->n) : 0;
         for (uint32_t i = 0; i < j && rv == 0; i++) {
             if (s->scale[i] > 0 && s->scale[j] > 0) {
                 rv = load_term(b, s, i, y);
-                c.apart[centre_pair(i, j)] = centre_apart(x, y, b->n);
+                c.apart[centre_pair(i, j)] =
+                    rv == 0 ? centre_apart(x, y, b->n) : 0;
             }
         }
     }
