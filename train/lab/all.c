@@ -26,8 +26,13 @@ residual_at(const struct engine *e, size_t s, const struct stream_turn *turn)
     return at;
 }
 
-/* What the liars among `who` have packed becomes their lie. The last of the
- * first peers are liars. */
+/* The last of the first peers are liars. */
+bool lab_lies(const struct lab *lab, uint32_t peer)
+{
+    return peer < lab->opt.peers && peer + lab->opt.liars >= lab->opt.peers;
+}
+
+/* What the liars among `who` have packed becomes their lie. */
 static void lie(struct lab *lab, const uint32_t *who, uint32_t n, uint64_t len)
 {
     const struct lab_options *o = &lab->opt;
@@ -45,7 +50,7 @@ static void lie(struct lab *lab, const uint32_t *who, uint32_t n, uint64_t len)
     for (uint32_t i = 0; i < n; i++) {
         g.x[i] = lab->packed[who[i]];
         g.number[i] = who[i];
-        g.liar[i] = who[i] < o->peers && who[i] + o->liars >= o->peers;
+        g.liar[i] = lab_lies(lab, who[i]);
     }
     lies_tell(&g);
 }
@@ -80,8 +85,10 @@ static int average(struct lab *lab,
         rv = lab_work_measure(lab);
     }
     lie(lab, who, n, engine_len(first, s, turn));
+    n = lab_watch_begin(lab, who, n, parts);
     rv = rv != 0 ? rv
                  : lab_average(lab, parts, n, engine_len(first, s, turn), mean);
+    lab_watch_end(lab);
     if (rv == 0 && first->streams[s].tensor == STREAM_PARAMETERS) {
         lab_work_end(lab, mean);
     }

@@ -72,7 +72,8 @@ struct lab {
     uint64_t tail_n;
     uint64_t turns, stream_turns[METHOD_STREAMS_MAX];
     bool stopped;
-    struct lab_work *work; /* NULL without audits */
+    struct lab_work *work;   /* NULL without audits */
+    struct lab_watch *watch; /* NULL without a centred mean */
     struct lab_result *result;
     size_t room; /* for points */
     char *errmsg;
@@ -136,6 +137,28 @@ int lab_average(struct lab *lab,
 
 /* Bytes of len values on the wire. */
 uint64_t lab_wire_bytes(const struct lab *lab, uint64_t len);
+
+/* ---- watch.c --------------------------------------------------------------
+ */
+
+/* Nothing of these happens without a centred mean. Of those who average, and
+ * their parts, those stay that do not rest; returns how many. What a slice of
+ * them showed; its sum, encoded. Their average was made: who strays? */
+int lab_watch_open(struct lab *lab, uint64_t longest);
+void lab_watch_close(struct lab *lab);
+uint32_t lab_watch_begin(struct lab *lab,
+                         const uint32_t *who,
+                         uint32_t n,
+                         struct lab_part *parts);
+int lab_watch_see(struct lab *lab,
+                  const struct codec *codec,
+                  uint64_t begin,
+                  const struct codec_sum *sum,
+                  const uint8_t *encoded);
+void lab_watch_end(struct lab *lab);
+
+/* all.c: whether that peer is one of the liars. */
+bool lab_lies(const struct lab *lab, uint32_t peer);
 
 /* ---- lab/work.c ---------------------------------------------------------- */
 

@@ -32,7 +32,7 @@ static size_t longest(const struct lab_options *o)
 }
 
 /* Bytes of what is encoded at a time: of pairs four vectors, in a butterfly one
- * of each peer. */
+ * of each peer, and their sum. */
 static size_t wire_room(const struct lab_options *o)
 {
     size_t vector = codec_get(CODEC_FP32)->bytes(longest(o));
@@ -42,7 +42,8 @@ static size_t wire_room(const struct lab_options *o)
     for (size_t i = 0; i < o->n_events; i++) {
         peers += o->events[i].kind == LAB_JOIN;
     }
-    sent *= o->butterfly || !codec_adds(codec_get(o->method.wire)) ? peers : 1;
+    sent *=
+        o->butterfly || !codec_adds(codec_get(o->method.wire)) ? peers + 1 : 1;
     vector *= o->method.group == METHOD_PAIR ? 4 : 1;
     return (vector > sent ? vector : sent) + 8192;
 }
@@ -267,12 +268,14 @@ static int lab_open(struct lab *lab, const struct engine_fragments *fragments)
             engine_start(&p->e);
         }
     }
+    rv = rv != 0 ? rv : lab_watch_open(lab, longest(o));
     return rv != 0 ? rv : lab_work_open(lab);
 }
 
 static void lab_close(struct lab *lab)
 {
     lab_work_close(lab);
+    lab_watch_close(lab);
     for (uint32_t i = 0; i < LAB_PEERS_MAX; i++) {
         if (lab->peers[i].used) {
             peer_close(lab, &lab->peers[i]);

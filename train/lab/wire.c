@@ -117,7 +117,7 @@ static int sum_slices(struct lab *lab,
     sum->terms = terms;
     for (uint32_t c = 0; c < sum->n_terms && rv == 0; c++) {
         uint64_t begin, end;
-        uint8_t *at;
+        uint8_t *at, *to;
 
         chunk_of(len, block, sum->n_terms, c, &begin, &end);
         at = lab->wire + codec->bytes((size_t)begin);
@@ -134,7 +134,9 @@ static int sum_slices(struct lab *lab,
                         ? NULL
                         : parts[c].residual + begin;
         sum->next_scale = sum->next == NULL ? 0 : 1 / sum->scale[c];
-        rv = codec->sum(at, sum);
+        to = at + sum->n_terms * codec->bytes((size_t)len);
+        rv = codec->sum(to, sum);
+        rv = rv == 0 ? lab_watch_see(lab, codec, begin, sum, to) : rv;
     }
     return rv;
 }
