@@ -367,6 +367,7 @@ MSG_DEFINE(ready_body,
                             rollback_schema),
            MSG_FIELD_FIXED(struct ready_body, offer),
            MSG_FIELD_U64(struct ready_body, silent),
+           MSG_FIELD_U64(struct ready_body, astray),
            MSG_ARRAY_STRUCT(struct ready_body, moments, n_moments,
                             moments_schema));
 
@@ -385,6 +386,7 @@ MSG_PART(plan_member,
          MSG_FIELD_U32(struct plan_member, share),
          MSG_FIELD_BOOL(struct plan_member, gateway),
          MSG_FIELD_FIXED(struct plan_member, offer),
+         MSG_FIELD_U64(struct plan_member, astray),
          MSG_ARRAY_STRUCT(struct plan_member, moments, n_moments,
                           moments_schema));
 

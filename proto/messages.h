@@ -682,8 +682,11 @@ struct ready_body {
     /* In a run with audits: what it will send (proto/blocks.h); else zeros. */
     struct hash32 offer;
     /* bit i: member i of the view did not serve, of late, what it contributed
-     * to a sum that this member wanted to repeat (p2p/round/silence.h). */
+     * to a sum that this member wanted to repeat (p2p/round/rests.h). */
     uint64_t silent;
+    /* bit i: what member i of the view contributed went another way than what
+     * others did, where this member summed it (the same page). */
+    uint64_t astray;
     /* In a run with audits of work; none: that lease cannot be made again, as
      * it began before `state`. */
     uint32_t n_moments;
@@ -709,6 +712,7 @@ struct plan_member {
                        other sites; else false. The coordinator sets it, every
                        member finds the sites by it (p2p/exchange/walk.h) */
     struct hash32 offer; /* as in its READY: owners check what comes by it */
+    uint64_t astray;     /* as in its READY: says who rests in the next round */
     uint32_t n_moments;  /* as in its READY: auditors begin with them */
     struct moments moments[1];
 };
