@@ -63,6 +63,7 @@ enum job_type {
     JOB_STAGE,      /* become the machine of a stage -> STAGED */
     JOB_PIPE,       /* -> PIPED, but for CLEAR */
     JOB_AUDIT,      /* repeat the sum of a block -> AUDITED */
+    JOB_STRAYS,     /* whose contributions go another way -> STRAYS */
     JOB_REPEAT,     /* make the lease of another member again -> REPEATED */
     JOB_EVIDENCE,   /* write down that the last AUDIT found a wrong sum, or what
                        convicts a member of bad work */
@@ -195,6 +196,21 @@ struct job_audit {
     struct hash32 offer;       /* would make a right sum look wrong */
 };
 
+/* A member of a plan, in its order. */
+struct local_member {
+    struct peer_id id;
+    uint64_t tokens; /* 0: it contributed nothing */
+};
+
+/* That attempt was committed, and this peer summed a slice in it. Such a job
+ * for each commit of a run with terms.watches: what the slices have shown so
+ * far tells who strays (train/sync/stray.h). */
+struct job_strays {
+    uint64_t attempt;
+    uint32_t n;
+    struct out_span member; /* (n) struct local_member */
+};
+
 /* Its moments and blocks have come as BUFFER_MOMENTS and OFFER of STREAM_WORK;
  * the state before `round` and the result are here. */
 struct job_repeat {
@@ -247,6 +263,7 @@ struct job {
         struct job_stage stage;
         struct job_pipe pipe;
         struct job_audit audit;
+        struct job_strays strays;
         struct job_repeat repeat;
         struct job_evidence evidence;
         struct job_stop stop;
@@ -281,6 +298,7 @@ enum local_type {
                        room to make them again) */
     LOCAL_AUDITED,  /* (or rc: something of it is not here any more) */
     LOCAL_REPEATED, /* (or rc: it could not be made again here) */
+    LOCAL_STRAYS,
     LOCAL_TYPE_COUNT
 };
 
@@ -379,6 +397,11 @@ struct report_audited {
     bool wrong;             /* the sum has other bytes than the result */
 };
 
+struct report_strays {
+    uint64_t attempt; /* as in the job */
+    uint64_t mask;    /* bit k: member k strays, as this machine saw it */
+};
+
 struct report_repeated {
     uint64_t round; /* these two: as in the job */
     struct peer_id maker;
@@ -415,6 +438,7 @@ struct local_event {
         struct report_piped piped;
         struct report_audited audited;
         struct report_repeated repeated;
+        struct report_strays strays;
     };
 };
 

@@ -45,7 +45,8 @@ struct run_terms {
     /* BUTTERFLY: contributions are announced block by block, and members repeat
      * some sums of others (p2p/round/audit.h). */
     bool audits;
-    bool audits_work;  /* and some leases of others (p2p/round/repeat.h) */
+    bool watches;     /* BUTTERFLY: owners of slices see who strays (rests.h) */
+    bool audits_work; /* and some leases of others (p2p/round/repeat.h) */
     bool moments_anew; /* those of the inner optimizer, with each round */
     bool adapts; /* RING: a plan may be a butterfly, where a line is slow */
     uint32_t site_members; /* SITES: of a site at most; 0: any number */
@@ -135,6 +136,31 @@ static inline const struct terms_turn *terms_turn(const struct run_terms *t,
 static inline uint64_t terms_elements(const struct run_terms *t, uint64_t round)
 {
     return t->n_turns == 0 ? t->n_params : terms_turn(t, round)->elements;
+}
+
+/* Where the vectors of all turns are, one behind the other, each from a
+ * multiple of TERMS_GRID on, so that blocks of wire types are blocks there:
+ * that of turn `turn`, or the end of all. */
+#define TERMS_GRID 4096
+
+static inline uint64_t terms_begin(const struct run_terms *t, uint32_t turn)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < turn; i++) {
+        sum +=
+            (t->turns[i].elements + TERMS_GRID - 1) / TERMS_GRID * TERMS_GRID;
+    }
+    return sum;
+}
+
+/* That of `round`. */
+static inline uint64_t terms_elements_before(const struct run_terms *t,
+                                             uint64_t round)
+{
+    return t->n_turns == 0
+               ? 0
+               : terms_begin(t, (uint32_t)(terms_turn(t, round) - t->turns));
 }
 
 /* Inner steps between the round before and this one. */

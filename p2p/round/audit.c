@@ -132,7 +132,7 @@ bool audit_on_accuse(struct audit *a, int peer, const struct accuse *m)
     w->at[i] = m->offset;
     if (m->silent > 0) {
         a->whom[i] = (uint8_t)(m->silent - 1);
-        a->last |= silence_mask(&a->vain, &c->member[i], 1, c->round) << i;
+        a->last |= rests_mask(&a->vain, &c->member[i], 1, c->round) << i;
     }
     return true;
 }

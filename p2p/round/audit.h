@@ -29,7 +29,7 @@
  * of them asks for the same block, of the makers, and sees for itself: it is
  * answered, then it repeats the sum, and a lie convicts; or it is not, then it
  * names the silent member in READY, and whom more than half name owns no slice
- * for some rounds (silence.h). An honest member answers, and nothing follows.
+ * for some rounds (rests.h). An honest member answers, and nothing follows.
  *
  * What it does not see: what a member contributed (that is for an audit of
  * work). In rounds shorter than about twice `patience_ms` a commit comes before
@@ -57,7 +57,7 @@
 #define LOCO_P2P_ROUND_AUDIT_H
 
 #include "p2p/exchange/butterfly.h"
-#include "p2p/round/silence.h"
+#include "p2p/round/rests.h"
 #include "p2p/swarm/members.h"
 #include "proto/messages.h"
 
@@ -114,7 +114,7 @@ struct audit {
     uint64_t heard_twice;   /* bit i: i accused once more, as its blocks did not
                                come */
     uint32_t unserved_left; /* words of silence that are looked at */
-    struct silence vain;    /* who said such words, and we were served.. */
+    struct rests vain;      /* who said such words, and we were served.. */
     uint64_t last;          /* ..bit i: so that of member i comes last.. */
     uint64_t last_ms;       /* ..not before that time */
     uint32_t sayer;         /* of the block, where it is one of `unserved` */

@@ -265,7 +265,7 @@ bool audit_summed(struct audit *a,
     a->n_wrong += e->audited.wrong;
     a->n_false += !e->audited.wrong && b->source != MEMBERS_NONE;
     if (!e->audited.wrong && b->source == MEMBERS_NONE && !a->is_own) {
-        silence_add(&a->vain, &a->commit.member[a->sayer], a->commit.round);
+        rests_add(&a->vain, &a->commit.member[a->sayer], a->commit.round);
     }
     if (e->audited.wrong) {
         a->has = false;

@@ -83,6 +83,15 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out);
 /* The READYs that came before this round began count for probation now. */
 void round_count_early(struct round *r);
 
+/* astray.c: `last` is the newest commit: note who rests after it. */
+void round_note_astray(struct round *r);
+
+/* Of this view, who rests (bits); whether all that know the newest commit know
+ * that, too; whether a plan of these members is to be refused for it. */
+uint64_t round_astray(const struct round *r);
+bool round_shows_astray(const struct round *r);
+bool round_has_astray(const struct round *r, uint64_t mask);
+
 /* Full members whose READY starts from our state. */
 uint64_t round_ready_mask(const struct round *r);
 

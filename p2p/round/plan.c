@@ -193,6 +193,7 @@ static void plan_order(const struct round *r,
             .text = c->text,
             .gateway = gateway[k],
             .offer = c->offer,
+            .astray = c->astray,
             .n_moments = c->n_moments,
             .moments = {c->moments[0]},
         };
@@ -285,19 +286,33 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
     return left;
 }
 
-/* Leave out, as long as enough remain, whom more than half of all full members
- * found silent (silence.h). */
-static uint64_t without_silent(const struct round *r, uint64_t mask)
+static uint32_t n_finding_silent(const struct round *r, uint32_t k)
 {
-    uint64_t full = view_full(round_view(r)) & r->ready, left = mask;
+    uint64_t full = view_full(round_view(r)) & r->ready;
+    uint32_t n = 0;
 
-    for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
-        uint32_t n = 0;
+    for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
+        n += (full >> i & 1) && (r->readies[i].silent >> k & 1);
+    }
+    return n;
+}
 
-        for (uint32_t i = 0; i < round_view(r)->n_members; i++) {
-            n += (full >> i & 1) && (r->readies[i].silent >> k & 1);
+/* Leave out, as long as enough remain, who strays (astray.c), then whom more
+ * than half of all full members found silent (rests.h). */
+static uint64_t without_resting(const struct round *r, uint64_t mask)
+{
+    uint64_t left = mask;
+
+    for (uint32_t i = 0; i < r->n_astray; i++) { /* most named first */
+        for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
+            if (id_eq(&r->astray[i], &r->ballot->ids[k]) &&
+                is_enough(r, left & ~BIT(k))) {
+                left &= ~BIT(k);
+            }
         }
-        if (2 * n > view_n_full(round_view(r)) &&
+    }
+    for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
+        if (2 * n_finding_silent(r, k) > view_n_full(round_view(r)) &&
             is_enough(r, left & ~BIT(k))) {
             left &= ~BIT(k);
         }
@@ -316,15 +331,15 @@ static bool quarrels(const struct round *r, uint64_t mask)
     return false;
 }
 
-/* Of those that are ready whom the plan may have. A rest for silence is counted
- * in rounds: where there is no plan without a silent member, as those left
+/* Of those that are ready whom the plan may have. A rest is counted
+ * in rounds: where there is no plan without a member that rests, as those left
  * cannot exchange data or quarrel, there would be no round any more. So as
  * many of these as needed come back, then those that were rejected. */
 static uint64_t usable(const struct round *r, uint64_t ready)
 {
     uint64_t calm = without_rejected(r, ready);
-    const uint64_t some[] = {without_rejected(r, without_silent(r, ready)),
-                             without_silent(r, calm), calm, ready};
+    const uint64_t some[] = {without_rejected(r, without_resting(r, ready)),
+                             without_resting(r, calm), calm, ready};
 
     for (int strict = 1; strict >= 0; strict--) {
         for (int k = 0; k < 4; k++) {
@@ -503,6 +518,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
                              m->last_step) ||
             !round_offer_fair(&r->terms, p->n_rollback == 0, &m->offer) ||
             !round_moments_fair(&r->terms, m->tokens, m->n_moments) ||
+            (m->astray != 0 && !r->terms.watches) ||
             !text_span_valid(&m->text)) {
             return false;
         }
@@ -512,6 +528,7 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
             (r->phase != ROUND_READY || m->tokens != r->mine.tokens ||
              m->first_step != r->mine.first_step ||
              m->last_step != r->mine.last_step || m->lease != r->mine.lease ||
+             m->astray != r->mine.astray ||
              m->text.first != r->mine.text.first ||
              m->text.end != r->mine.text.end ||
              !hash32_eq(&m->offer, &r->mine.offer) || !has_our_moments(r, m) ||
@@ -524,7 +541,8 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
     if (p->n_rollback > 0) {
         return rollback_plan_valid(r, p, mask) && round_ledger_valid(r, p);
     }
-    return kind_valid(r, p) && (p->n_ranges == 0 || !r->terms.audits) &&
+    return !round_has_astray(r, mask) && kind_valid(r, p) &&
+           (p->n_ranges == 0 || !r->terms.audits) &&
            inherit_fits(&r->kept, p, &r->opt.self, rank,
                         terms_elements(&r->terms, r->round), r->terms.block) &&
            tokens > 0 &&

@@ -33,6 +33,13 @@ static uint64_t near_mask(const struct round *r)
     return mask;
 }
 
+static uint64_t named(const struct round *r, const struct rests *rests)
+{
+    return rests == NULL ? 0
+                         : rests_mask(rests, r->ballot->ids,
+                                      round_view(r)->n_members, r->round);
+}
+
 /* Offer the contribution to this attempt. */
 void round_offer(struct round *r, uint64_t now_ms, struct out *out)
 {
@@ -47,10 +54,8 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     r->mine.text =
         r->opt.text == NULL ? (struct text_span){0, 0} : *r->opt.text;
     r->mine.near = near_mask(r);
-    r->mine.silent = r->opt.silence == NULL
-                         ? 0
-                         : silence_mask(r->opt.silence, r->ballot->ids,
-                                        round_view(r)->n_members, r->round);
+    r->mine.silent = named(r, r->opt.silence);
+    r->mine.astray = r->terms.watches ? named(r, r->opt.astray) : 0;
     memset(&r->mine.offer, 0, sizeof r->mine.offer);
     if (r->terms.audits && r->mine.n_rollback == 0) {
         blocks_offer(&r->opt.self, r->round, &r->blocks, &r->mine.offer);
@@ -114,6 +119,10 @@ void round_watch_ready(struct round *r, uint64_t now_ms)
 {
     uint64_t mask = round_ready_mask(r) & ~rollback_asks(r);
     bool quorum = view_quorum(round_view(r), mask, r->ballot->departed.mask);
+    /* A plan that is refused for who rests is no plan: wait for others. */
+    bool without = !round_shows_astray(r) ||
+                   view_quorum(round_view(r), mask & ~round_astray(r),
+                               r->ballot->departed.mask);
     struct rollback to;
 
     if (!r->has_state || r->has_plan) {
@@ -134,7 +143,7 @@ void round_watch_ready(struct round *r, uint64_t now_ms)
     }
     if (r->possible_ms == 0 &&
         ((all_mask(r) & ~mask) == 0 ||
-         now_ms - r->half_ready_ms >= r->terms.grace_ms)) {
+         now_ms - r->half_ready_ms >= r->terms.grace_ms * (without ? 1 : 2))) {
         r->possible_ms = now_ms;
     }
 }
@@ -219,6 +228,7 @@ void round_on_ready(struct round *r,
                          m->body.last_step) ||
         !round_offer_fair(&r->terms, m->body.n_rollback == 0, &m->body.offer) ||
         !round_moments_fair(&r->terms, m->body.tokens, m->body.n_moments) ||
+        (m->body.astray != 0 && !r->terms.watches) ||
         (r->terms.audits && m->body.n_claims > 0) || !rollback_fair(&m->body) ||
         !text_span_valid(&m->body.text) ||
         !inherit_claims_valid(&m->body,

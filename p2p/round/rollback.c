@@ -91,6 +91,7 @@ void rollback_plan(const struct round *r,
             .last_step = c->last_step,
             .lease = c->lease,
             .text = c->text,
+            .astray = c->astray,
         };
     }
 }

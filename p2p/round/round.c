@@ -67,6 +67,7 @@ void round_learn(struct round *r,
     r->last = *c;
     r->last_hash = *hash;
     r->has_last = true;
+    round_note_astray(r);
 }
 
 void round_leave(struct round *r, struct out *out)

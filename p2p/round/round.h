@@ -62,7 +62,7 @@
 #include "p2p/exchange/exchange.h"
 #include "p2p/round/ballot.h"
 #include "p2p/round/inherit.h"
-#include "p2p/round/silence.h"
+#include "p2p/round/rests.h"
 #include "p2p/swarm/members.h"
 #include "p2p/terms.h"
 
@@ -85,8 +85,8 @@ struct round_options {
     /* Borrowed; in runs with leases the commit whose state is in place. */
     const struct round_record *record;
     const struct text_span *text; /* borrowed, too: what is here; NULL: all */
-    const struct silence
-        *silence;  /* borrowed; whom READY names; NULL: nobody */
+    /* Borrowed; whom READY names for which reason; NULL: nobody. */
+    const struct rests *silence, *astray;
     uint32_t site; /* where this machine stands; 0: at none */
     uint32_t plan_ms, vote_ms, hop_ms;
 };
@@ -141,6 +141,10 @@ struct round {
      * before we did; checked, and taken in when it begins. */
     uint64_t early;
     struct ready_body earlies[VIEW_MEMBERS_MAX];
+    /* Who rests after the newest commit, as so many of those that made it saw
+     * them go astray (astray.c). */
+    uint32_t n_astray;
+    struct peer_id astray[VIEW_MEMBERS_MAX];
     uint64_t possible_ms;   /* since when a plan is possible; 0: not yet */
     uint64_t half_ready_ms; /* since when more than half is ready; 0: no */
     uint64_t quorum_ms;     /* the same, whether or not any of them has work */

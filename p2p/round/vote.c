@@ -88,6 +88,7 @@ static void commit(struct round *r, const struct hash32 *result)
     r->phase = ROUND_COMMITTED;
     r->committed = true;
     keep_order(r);
+    round_note_astray(r);
     r->n_inherited += r->in_plan ? inherit_total(&r->plan.body) : 0;
     r->n_broken = 0;
     r->broken = MEMBERS_NONE;
@@ -295,6 +296,7 @@ bool round_decided(struct round *r, const struct hash32 *commit)
     r->has_last = true;
     r->phase = ROUND_COMMITTED;
     keep_order(r);
+    round_note_astray(r);
     return true;
 }
 

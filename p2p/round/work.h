@@ -26,7 +26,7 @@
  * auditor's own (`stretch`) no work is good.
  *
  * *Silence.* Who works of no lease that can be made again is named in READY
- * (silence.h), whatever text it says that it has: who can read nothing of its
+ * (rests.h), whatever text it says that it has: who can read nothing of its
  * lease makes no step. So is who does not serve what it announced, and who was
  * read as bad: a liar that serves some members and not others is either
  * convicted or in no plan. Once in WORK_EXCUSE rounds it is excused: a GPU may

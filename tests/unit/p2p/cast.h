@@ -39,7 +39,7 @@ struct actor {
     void *members_memory;
     struct ballot ballot;
     struct round round;
-    struct silence silence;
+    struct rests silence, astray;
     uint64_t known, tokens;
     struct hash32 commit, state;
     uint32_t n_saves, n_committed;
@@ -396,6 +396,7 @@ static inline void actor_open(struct cast *c, int i)
     struct round_options ro = {.bandwidth = &a->edges,
                                .record = &a->record,
                                .silence = &a->silence,
+                               .astray = &a->astray,
                                .site = 1 + (uint32_t)i % 2, /* two sites */
                                .plan_ms = 2000,
                                .vote_ms = 3000,

@@ -59,6 +59,30 @@ static void a_quorum_that_asks_gets_its_state_back(void **state)
     }
 }
 
+/* A plan that goes back says, too, whom its members name astray, and a member
+ * follows none that says something else of it. */
+static void who_asks_may_name_who_strays(void **state)
+{
+    struct cast *c = begin(4);
+
+    (void)state;
+    c->terms.watches = true;
+    cast_configure(c);
+    for (int i = 0; i < 3; i++) {
+        rests_add(&c->a[i]->astray, &c->a[3]->identity.id,
+                  c->a[i]->round.round);
+        ask(c, i, 1, 0x33);
+    }
+    for (int i = 0; i < 4; i++) {
+        const struct round *r = &c->a[i]->round;
+
+        assert_int_equal(c->a[i]->n_committed, 3);
+        assert_int_equal(r->n_astray, 1);
+        assert_true(id_eq(&r->astray[0], &c->a[3]->identity.id));
+    }
+    cast_close(c);
+}
+
 /* Three of four would be enough. */
 static void fewer_than_a_quorum_are_left_out(void **state)
 {
@@ -210,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_quorum_that_asks_gets_its_state_back),
+        cmocka_unit_test(who_asks_may_name_who_strays),
         cmocka_unit_test(fewer_than_a_quorum_are_left_out),
         cmocka_unit_test(wishes_for_different_states_do_not_add_up),
         cmocka_unit_test(a_rollback_that_nobody_asked_for_is_ignored),

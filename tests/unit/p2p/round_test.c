@@ -983,7 +983,7 @@ static void found_silent(struct cast *c, int n, int silent)
     for (int i = 0; i < n; i++) {
         struct round *r = &c->a[i]->round;
 
-        silence_add(&c->a[i]->silence, &c->a[silent]->identity.id, r->round);
+        rests_add(&c->a[i]->silence, &c->a[silent]->identity.id, r->round);
     }
 }
 
@@ -1022,6 +1022,111 @@ static void most_members_cannot_be_left_out_for_silence(void **state)
     cast_close(c);
 }
 
+static struct cast *begin_watched(uint32_t n)
+{
+    struct cast *c = begin_butterfly(n);
+
+    c->terms.watches = true;
+    cast_configure(c);
+    return c;
+}
+
+/* The first n actors saw that actor go astray. */
+static void saw_astray(struct cast *c, uint32_t n, int astray)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        rests_add(&c->a[i]->astray, &c->a[astray]->identity.id,
+                  c->a[i]->round.round);
+    }
+}
+
+/* Less than half of the members cannot, whatever they say, nor can one of two;
+ * and a commit must show what they say. */
+static void whom_half_see_go_astray_has_no_part_in_the_next_plan(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 8; n++) {
+        for (uint32_t naming = (n - 1) / 2; naming <= (n + 1) / 2; naming++) {
+            struct cast *c = begin_watched(n);
+
+            saw_astray(c, naming, (int)n - 1);
+            all_contribute(c);
+            assert_true(c->a[n - 1]->round.in_plan);
+            finish_round(c);
+            all_contribute(c);
+            for (uint32_t i = 0; i < n; i++) {
+                assert_true(c->a[i]->round.has_plan);
+                assert_int_equal(c->a[i]->round.in_plan,
+                                 2 * naming < n || naming < 2 || i + 1 < n);
+            }
+            cast_close(c);
+        }
+    }
+}
+
+/* What a member says of itself does not count. */
+static void nobody_is_left_out_by_its_own_word(void **state)
+{
+    struct cast *c = begin_watched(4);
+
+    (void)state;
+    saw_astray(c, 1, 3);
+    rests_add(&c->a[3]->astray, &c->a[3]->identity.id, c->a[3]->round.round);
+    all_contribute(c);
+    finish_round(c);
+    all_contribute(c);
+    assert_true(c->a[3]->round.in_plan);
+    cast_close(c);
+}
+
+/* Half of eight are left, however many are named (view_quorum()). */
+static void most_members_cannot_be_left_out_as_astray(void **state)
+{
+    struct cast *c = begin_watched(8);
+    int in = 0;
+
+    (void)state;
+    for (int astray = 3; astray < 8; astray++) {
+        saw_astray(c, 8, astray);
+    }
+    all_contribute(c);
+    finish_round(c);
+    all_contribute(c);
+    for (int i = 0; i < 8; i++) {
+        in += c->a[i]->round.in_plan;
+    }
+    assert_true(in == 4 || in == 5);
+    cast_close(c);
+}
+
+/* By a coordinator that lies; but in another view than that which made the
+ * commit it is followed: no words can stop the run. */
+static void a_plan_with_a_member_that_rests_is_refused_once(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 5; how++) {
+        struct cast *c = how == 4 ? begin_butterfly(8) : begin_watched(8);
+        int boss = coordinator(c), victim = other_than(boss, -1);
+        struct round *r = &c->a[victim]->round;
+        struct plan p;
+
+        c->drop = lose_plans;
+        p = plan_of(c);
+        assert_int_equal(p.body.n_members, 8);
+        if (how < 2) {
+            r->astray[r->n_astray++] = c->a[boss]->identity.id;
+            r->has_last = how == 0; /* the view that made the commit */
+            r->last_hash = r->base;
+            r->last.plan.body.view = r->ballot->hash;
+        }
+        for (int k = 0; how > 2 && k < 8; k++) { /* not what READY said */
+            p.body.members[k].astray |= how == 3 ? 1U << boss : 1;
+        }
+        try_plan(c, boss, victim, &p, how == 1 || how == 2);
+        cast_close(c);
+    }
+}
+
 /* A rest ends with rounds. Where without a silent member no two could be kept
  * apart that quarrel, or too few can exchange data, there would be none. */
 static void who_is_silent_comes_back_if_there_is_no_round_without_it(void **s)
@@ -1032,7 +1137,7 @@ static void who_is_silent_comes_back_if_there_is_no_round_without_it(void **s)
         int silent = actor_of(c, 0), a = actor_of(c, 1), b = actor_of(c, 2);
 
         for (int i = 0; i < 4; i++) {
-            silence_add(&c->a[i]->silence, &c->a[silent]->identity.id, 1);
+            rests_add(&c->a[i]->silence, &c->a[silent]->identity.id, 1);
         }
         all_contribute(c);
         assert_false(c->a[silent]->round.in_plan);
@@ -1536,6 +1641,10 @@ int main(void)
         cmocka_unit_test(whom_most_reject_stays_out_alone),
         cmocka_unit_test(no_two_of_a_plan_quarrel_if_it_can_be),
         cmocka_unit_test(whom_most_find_silent_has_no_part_in_the_plan),
+        cmocka_unit_test(whom_half_see_go_astray_has_no_part_in_the_next_plan),
+        cmocka_unit_test(nobody_is_left_out_by_its_own_word),
+        cmocka_unit_test(most_members_cannot_be_left_out_as_astray),
+        cmocka_unit_test(a_plan_with_a_member_that_rests_is_refused_once),
         cmocka_unit_test(
             who_is_silent_comes_back_if_there_is_no_round_without_it),
         cmocka_unit_test(most_members_cannot_be_left_out_for_silence),
