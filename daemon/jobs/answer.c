@@ -6,6 +6,25 @@ static struct local_event report(enum local_type type, int rc)
     return (struct local_event){.type = type, .rc = rc};
 }
 
+/* What other members did. */
+static struct local_event about_others(const struct job *job, int rc)
+{
+    struct local_event e = report(LOCAL_STRAYS, rc);
+
+    if (job->type == JOB_STRAYS) {
+        e.strays.attempt = job->strays.attempt;
+    } else if (job->type == JOB_AUDIT) {
+        e.type = LOCAL_AUDITED;
+        e.audited.round = job->audit.round;
+        e.audited.offset = job->audit.offset;
+    } else {
+        e.type = LOCAL_REPEATED;
+        e.repeated.round = job->repeat.round;
+        e.repeated.maker = job->repeat.maker;
+    }
+    return e;
+}
+
 struct local_event job_answer(const struct job *job, int rc)
 {
     struct local_event e;
@@ -63,15 +82,9 @@ struct local_event job_answer(const struct job *job, int rc)
         e.piped.index = job->pipe.index;
         return e;
     case JOB_AUDIT:
-        e = report(LOCAL_AUDITED, rc);
-        e.audited.round = job->audit.round;
-        e.audited.offset = job->audit.offset;
-        return e;
+    case JOB_STRAYS:
     case JOB_REPEAT:
-        e = report(LOCAL_REPEATED, rc);
-        e.repeated.round = job->repeat.round;
-        e.repeated.maker = job->repeat.maker;
-        return e;
+        return about_others(job, rc);
     default:
         return report(LOCAL_TYPE_COUNT, rc);
     }

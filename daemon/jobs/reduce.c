@@ -96,6 +96,25 @@ int reduce_usable(const struct reduce *r,
     return rv;
 }
 
+/* Where that fails nothing of the segment counts. */
+static void see(struct reduce *r, const struct segment *s, const uint8_t *dst)
+{
+    const uint8_t *lane[CODEC_TERMS_MAX];
+    const struct stray_sum sum = {
+        .attempt = s->attempt,
+        .offset = r->before + s->offset,
+        .n = s->len,
+        .lanes = s->lanes,
+        .lane = lane,
+        .sum = dst,
+    };
+
+    for (uint32_t i = 0; i < s->lanes; i++) {
+        lane[i] = lanes_at(&r->lanes, i, s->slot);
+    }
+    (void)strays_see(r->strays, r->codec, &sum);
+}
+
 int reduce_sum(struct reduce *r,
                const struct reduce_vectors *v,
                struct segment *s,
@@ -118,6 +137,9 @@ int reduce_sum(struct reduce *r,
     };
     int rv = lanes_sum(&r->lanes, &sum);
 
+    if (rv == 0 && r->strays != NULL) {
+        see(r, s, dst);
+    }
     s->lane = (uint8_t)sum.bad;
     return rv;
 }

@@ -15,6 +15,7 @@
 
 #include "p2p/core.h"
 #include "train/sync/codec/lanes.h"
+#include "train/sync/stray.h"
 
 struct reduce {
     const struct codec *codec;
@@ -23,6 +24,9 @@ struct reduce {
     bool centred;              /* the same */
     bool raw;                  /* of the own contribution (lanes_raw) */
     struct lanes lanes;
+    struct strays *strays; /* sees what is summed; NULL: nobody watches */
+    uint64_t before;       /* elements of the vectors of other turns, which it
+                              knows as those before that of this round */
 };
 
 /* Vectors of the round, from their first element on. */

@@ -54,6 +54,7 @@ void run_vector_cut(const struct run_vector *v, struct run_terms *t)
     t->exchange = v->exchange;
     t->audits = v->audits && v->exchange == EXCHANGE_BUTTERFLY;
     t->audits_work = t->audits && v->audits_work;
+    t->watches = v->centred && v->exchange == EXCHANGE_BUTTERFLY;
     t->moments_anew = v->method.moments == METHOD_RESET;
     t->block = exchange_block(v->exchange, v->codec->block);
     t->segment_elements = run_vector_segment(v);

@@ -207,6 +207,7 @@ int machine_sum(void *self, struct segment *s)
             return LOCO_ENOENT;
         }
     }
+    m->wire.reduce.before = terms_elements_before(&m->terms, segment_round(s));
     rv = reduce_sum(&m->wire.reduce, &v, s, dst);
     rv = rv == 0 && m->terms.audits ? machine_summed_own(m, &own) : rv;
     if (rv == 0) {

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <sodium.h>
+
 #include "daemon/jobs/run_needs.h"
 #include "daemon/machine/hash_threads.h"
 #include "daemon/machine/internal.h"
@@ -208,12 +210,22 @@ static int read_replica(struct machine *m, struct machine_job *j)
 static int open_exchange(struct machine *m)
 {
     const struct manifest_sync *s = &m->manifest->sync;
+    uint64_t seed; /* nobody else knows what is watched here */
 
     m->wire.reduce.codec = m->codec;
     m->wire.reduce.segment_elements = m->terms.segment_elements;
     m->wire.reduce.clip = m->vector.clip;
     m->wire.reduce.centred = m->vector.centred;
     m->wire.reduce.raw = m->vector.raw;
+    if (m->terms.watches) {
+        randombytes_buf(&seed, sizeof seed);
+        strays_open(&m->wire.strays,
+                    m->terms.n_turns == 0
+                        ? m->terms.n_params
+                        : terms_begin(&m->terms, m->terms.n_turns),
+                    seed);
+        m->wire.reduce.strays = &m->wire.strays;
+    }
     if (m->terms.quorum && m->wire.zeros == NULL) {
         m->wire.zeros = calloc(m->n_wire, sizeof *m->wire.zeros);
         if (m->wire.zeros == NULL) {

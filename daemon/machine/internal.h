@@ -150,6 +150,7 @@ struct machine_wire {
     uint64_t given;               /* round of the vector that the trainer got */
     atomic_uint_fast64_t applied; /* and of the last that it has taken over */
     struct reduce reduce;
+    struct strays strays; /* of runs with terms.watches */
     float *zeros; /* (n_wire) quorum: the contribution of who has none yet */
     /* (n_wire) With sync.error_feedback: what rounding takes from the
      * contribution of the attempt in flight, in the contribution's unit; the

@@ -587,6 +587,25 @@ static void pause_trainer(struct machine *m, bool paused)
     }
 }
 
+static void
+tell_strays(struct machine *m, const struct job *job, const struct out *out)
+{
+    const struct job_strays *of = &job->strays;
+    struct stray_member member[CODEC_TERMS_MAX] = {0};
+    struct local_event answer = job_answer(job, 0);
+    struct local_member one;
+
+    _Static_assert(VIEW_MEMBERS_MAX <= CODEC_TERMS_MAX, "a lane for each");
+    for (uint32_t k = 0; k < of->n; k++) {
+        memcpy(&one, out->bytes + of->member.at + k * sizeof one, sizeof one);
+        memcpy(member[k].id, one.id.b, sizeof member[k].id);
+        member[k].tokens = one.tokens;
+    }
+    answer.strays.mask =
+        strays_commit(&m->wire.strays, of->attempt, member, of->n);
+    machine_post(m, &answer);
+}
+
 /* 0: it is done, or its end will be reported. */
 static int
 begin(struct machine *m, const struct job *job, const struct out *out)
@@ -609,6 +628,9 @@ begin(struct machine *m, const struct job *job, const struct out *out)
         return machine_hash(m, job);
     case JOB_AUDIT:
         return machine_audit(m, job);
+    case JOB_STRAYS:
+        tell_strays(m, job, out);
+        return 0;
     case JOB_REPEAT:
         return machine_repeat(m, job, out);
     case JOB_EVIDENCE:
@@ -798,6 +820,7 @@ static void free_all(struct machine *m)
     }
     stage_slots_close(&m->stage.slots);
     lanes_free(&m->wire.reduce.lanes);
+    strays_free(&m->wire.strays);
     machine_audit_free(m);
     free(m->wire.zeros);
     free(m->wire.error);

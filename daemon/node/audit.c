@@ -268,8 +268,8 @@ static void note_silent(struct node *n)
 
     for (uint32_t i = 0; i < a->core.commit.shape.cut.n; i++) {
         if (silent >> i & 1) {
-            silence_add(&a->silence, &a->core.commit.member[i],
-                        n->held.known.round + 1);
+            rests_add(&a->silence, &a->core.commit.member[i],
+                      n->held.known.round + 1);
         }
     }
     if (says) {

@@ -5,7 +5,7 @@
 #define LOCO_DAEMON_NODE_AUDIT_H
 
 #include "p2p/round/audit.h"
-#include "p2p/round/silence.h"
+#include "p2p/round/rests.h"
 #include "proto/messages.h"
 
 struct node;
@@ -25,9 +25,9 @@ struct node_audit {
     struct {
         uint64_t round;
         struct hash32 offer;
-    } own[AUDIT_OWN]; /* what we contributed last: others may ask for it */
-    struct silence silence; /* who did not serve what it contributed */
-    struct accuse found; /* a wrong sum; `tells` times it will be said again */
+    } own[AUDIT_OWN];     /* what we contributed last: others may ask for it */
+    struct rests silence; /* who did not serve what it contributed */
+    struct accuse found;  /* a wrong sum; `tells` times it will be said again */
     uint32_t tells;
     uint64_t tell_ms;
     uint64_t n_convicted;     /* wrong sums that this peer found */

@@ -15,6 +15,7 @@
 #include "daemon/node/node.h"
 #include "daemon/node/pipe.h"
 #include "daemon/node/stages.h"
+#include "daemon/node/strays.h"
 #include "daemon/node/training.h"
 #include "daemon/node/twin.h"
 #include "daemon/node/work.h"
@@ -43,6 +44,7 @@ struct node_parts {
     const struct node_judge *judge;
     const struct node_audit *audit;
     const struct node_work *work;
+    const struct node_strays *strays;
     const struct node_admit *admit;
     const struct node_twin *twin;
 };

@@ -27,6 +27,7 @@
 #include "daemon/node/regime.h"
 #include "daemon/node/rounds.h"
 #include "daemon/node/stages.h"
+#include "daemon/node/strays.h"
 #include "daemon/node/sync.h"
 #include "daemon/node/text.h"
 #include "daemon/node/training.h"
@@ -109,6 +110,7 @@ struct node {
     struct node_eval eval;
     struct node_judge judge;
     struct node_audit audit;
+    struct node_strays strays;
     struct node_work work;
     struct node_view view;
     struct node_branch branch;

@@ -167,6 +167,7 @@ static int open_cores(struct node *n)
         .record = &n->text.record,
         .text = &n->text.span,
         .silence = &n->audit.silence,
+        .astray = &n->strays.rests,
         .site = n->opt.site,
         .plan_ms = n->t.plan_ms,
         .vote_ms = n->t.vote_ms,
@@ -185,6 +186,7 @@ static int open_cores(struct node *n)
                   (rng_next(&n->rng) >> 24) << 20);
     node_audit_open(n);
     node_work_open(n);
+    node_strays_open(n);
     return 0;
 }
 
@@ -517,10 +519,23 @@ static void begin_drain(struct node *n)
     n->drain_ms = n->now;
 }
 
+static void on_state(struct node *n, const struct local_event *e)
+{
+    if (e->type == LOCAL_LOADED) {
+        node_on_loaded(n, e);
+    } else if (e->type == LOCAL_PLACED) {
+        node_on_placed(n, e);
+    } else {
+        node_on_applied(n, e);
+    }
+}
+
 static void on_audit_local(struct node *n, const struct local_event *e)
 {
     if (e->type == LOCAL_AUDITED) {
         node_on_audited(n, e);
+    } else if (e->type == LOCAL_STRAYS) {
+        node_on_strays(n, e);
     } else {
         node_on_repeated(n, e);
     }
@@ -535,7 +550,9 @@ static void on_local(struct node *n, const struct event *ev)
         node_on_configured(n, e);
         return;
     case LOCAL_LOADED:
-        node_on_loaded(n, e);
+    case LOCAL_PLACED:
+    case LOCAL_APPLIED:
+        on_state(n, e);
         return;
     case LOCAL_PROGRESS:
         node_on_progress(n, e);
@@ -543,18 +560,13 @@ static void on_local(struct node *n, const struct event *ev)
     case LOCAL_TRAINED:
         node_on_trained(n, e);
         return;
-    case LOCAL_PLACED:
-        node_on_placed(n, e);
-        return;
-    case LOCAL_APPLIED:
-        node_on_applied(n, e);
-        return;
     case LOCAL_EVALUATED:
         if (!node_judge_measured(n, e)) {
             node_on_evaluated_own(n, e);
         }
         return;
     case LOCAL_AUDITED:
+    case LOCAL_STRAYS:
     case LOCAL_REPEATED:
         on_audit_local(n, e);
         return;

@@ -119,6 +119,7 @@ struct node_status {
     enum node_state state;
     bool audits;      /* of the run: members repeat sums.. */
     bool audits_work; /* ..and leases */
+    bool watches;     /* of the run: members name who strays */
     char reason[CORE_TEXT_MAX];
     enum reach_class reach;
     char reach_reason[CORE_TEXT_MAX];

@@ -157,6 +157,7 @@ void node_on_committed(struct node *n)
     node_sync_reset(n);
     node_audit_committed(n);
     node_work_committed(n, true);
+    node_strays_committed(n);
     if (r->in_plan) {
         n->rounds.n_committed++;
         if (p->n_rollback > 0) {

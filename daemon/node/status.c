@@ -368,6 +368,7 @@ void node_status(const struct node *n, struct node_status *s)
     s->rounds_committed = n->rounds.n_committed;
     s->rollbacks = n->judge.n_rollback;
     node_audit_status(n, s);
+    node_strays_status(n, s);
     node_work_status(n, s);
     s->rounds_aborted = n->round.n_aborted + n->pairs.n_byes;
     s->elements_inherited = n->round.n_inherited;
@@ -420,6 +421,7 @@ struct node_parts node_parts(const struct node *n)
         .judge = &n->judge,
         .audit = &n->audit,
         .work = &n->work,
+        .strays = &n->strays,
         .admit = &n->admit,
         .twin = &n->twin,
     };

@@ -574,7 +574,7 @@ static void note_silent(struct node *n)
     struct peer_id who;
 
     while (work_take_silent(&n->work.core, &who)) {
-        silence_add(&n->audit.silence, &who, n->held.known.round + 1);
+        rests_add(&n->audit.silence, &who, n->held.known.round + 1);
     }
 }
 

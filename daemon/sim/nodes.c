@@ -473,7 +473,7 @@ make(struct sim *s, const struct scenario *sc, struct sim_result *result)
         return LOCO_EINVAL;
     }
     if (sc->options == options_audit || sc->options == options_silence ||
-        sc->options == options_work) {
+        sc->options == options_work || sc->options == options_astray) {
         exchange = EXCHANGE_BUTTERFLY; /* others have no owners */
     }
     if (exchange != EXCHANGE_BUTTERFLY && !codec_adds(codec)) {
@@ -920,6 +920,7 @@ static int run_once(const struct sim_options *opt,
         check_work(s);
         sim_work_judge(s, result);
         check_silence(s);
+        check_astray(s);
         sim_convicts_judge(s);
         collect(s, result);
         sim_claims_judge(s, result);

@@ -691,6 +691,8 @@ const struct scenario scenarios[] = {
      options_work, setup_work, false},
     {"silence", "the owner of a slice sums wrong, and nobody can repeat it", 5,
      60, options_silence, setup_silence, false},
+    {"astray", "contributions go another way, and others name them for it", 8,
+     60, options_astray, setup_astray, false},
     {"convicts", "members that lied, and that others hold a proof against, go",
      5, 60, options_convicts, setup_convicts, false},
     {"liars", "a member lies in ballots, and another dies and comes back", 5,

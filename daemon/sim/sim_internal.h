@@ -102,6 +102,13 @@ struct sim {
         uint32_t row, row_max; /* following each other */
         bool hides;            /* it keeps votes and commits from one */
     } silence;
+    struct { /* scenarios_astray.c */
+        bool on, begun;
+        uint64_t round, epoch; /* the newest that was seen, */
+        uint32_t n_rounds;     /* since some lie, */
+        uint32_t n_with;       /* of them those that a liar has a part in, */
+        uint32_t n_missing;    /* and those without an honest member */
+    } astray;
     uint32_t misjudge; /* members that find every state bad; 0: one,
                           in some seeds */
     uint32_t lie;      /* its kind; 0: seeds take turns */
@@ -245,6 +252,11 @@ void sim_audit_judge(const struct sim *s, struct sim_result *r);
 void options_silence(struct sim *s);
 void setup_silence(struct sim *s);
 void check_silence(struct sim *s);
+
+/* scenarios_astray.c */
+void options_astray(struct sim *s);
+void setup_astray(struct sim *s);
+void check_astray(struct sim *s);
 
 /* scenarios_rollback.c */
 void options_rollback(struct sim *s);

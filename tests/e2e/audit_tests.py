@@ -127,6 +127,33 @@ def mute():
         liar.signal(signal.SIGTERM)
 
 
+@test("a member whose contributions go the other way is named by the others, "
+      "and left out of rounds", 240)
+def astray():
+    with Swarm(peers=4, rounds=100000, period=20, settings=AUDITED) as s:
+        s.start()
+        s.wait_training()
+        s.peers[0].wait_round(2)
+        liar, honest = s.peers[3], s.peers[:3]
+        liar.kill()
+        s.peers[0].wait_status(lambda t: t["peers_in_round"] == 3, "it is gone")
+        liar.start("--join", s.uri(), program=LIAR,
+                   env={"LOCO_WORK": "back"}).wait_up()
+        honest[0].wait_status(lambda t: t["peers_in_round"] == 4, "it is back")
+        for peer in honest[:2]:
+            peer.wait_status(lambda t: t["strays"]["named"] > 0,
+                             "it names the liar", 150)
+        wait_for(lambda: made_without_one(honest[0]),
+                 "a round is made without the liar", 60)
+        for peer in honest:
+            check(peer.status()["strays"]["named"] <= 1,
+                  f"{peer.name} names honest members")
+            check(in_view(peer, liar) == (True, False),
+                  f"{peer.name}: it is no more than left out")
+        check("goes another way" in honest[0].log(), honest[0].log()[-900:])
+        liar.signal(signal.SIGTERM)
+
+
 @test("members of a run with audits repeat sums of each other, and find none "
       "wrong")
 def right_sums():
@@ -140,6 +167,8 @@ def right_sums():
             check(a["sums"] > 0 and a["wrong"] == 0 and a["convicts"] == 0,
                   f"{peer.name}: {a}")
             check(not evidence_of(peer), f"{peer.name} has evidence")
+            seen = peer.status()["strays"]["seen"]
+            check(seen == 0, f"{peer.name}: {seen} members stray")
 
 
 # ---- work -----------------------------------------------------------------

@@ -9,6 +9,7 @@
  * LOCO_WORK is what its own work is, beside what it says that it is:
  *     text   steps of other text than that of its lease
  *     half   every second step is not made
+ *     back   each step goes the other way
  * Leases of others it makes again as anybody does; in one round of LOCO_EVERY.
  */
 #include <stdlib.h>
@@ -70,6 +71,24 @@ bool __wrap_repeat_draw(const struct repeat_commit *c,
 void __real_replica_read(struct replica *r, bool shared, uint64_t position);
 void __wrap_replica_read(struct replica *r, bool shared, uint64_t position);
 int __real_replica_step(struct replica *r, float *loss);
+/* Up the hill, as far as it would have gone down. */
+static int step_back(struct replica *r, float *loss)
+{
+    float *before = malloc(r->n * sizeof(float));
+    int rv;
+
+    if (before == NULL) {
+        abort();
+    }
+    memcpy(before, r->theta, r->n * sizeof(float));
+    rv = __real_replica_step(r, loss);
+    for (size_t i = 0; i < r->n; i++) {
+        r->theta[i] = 2 * before[i] - r->theta[i];
+    }
+    free(before);
+    return rv;
+}
+
 int __wrap_replica_step(struct replica *r, float *loss);
 
 /* The replica that makes the first step is this member's own, the others are of
@@ -115,6 +134,9 @@ int __wrap_replica_step(struct replica *r, float *loss)
 {
     static unsigned long steps;
 
+    if (lies_with(r, "back")) {
+        return step_back(r, loss);
+    }
     return lies_with(r, "half") && ++steps % 2 == 0
                ? idle_step(r, loss)
                : __real_replica_step(r, loss);

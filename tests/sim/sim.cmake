@@ -180,6 +180,8 @@ endforeach()
 loco_sim_test(audit_of_a_tenth audit --peers 8 --set audit.percent=10 --seeds 8)
 loco_sim_test(silence silence --seeds 24)
 loco_sim_test(silence_of_8 silence --peers 8 --seeds 8)
+loco_sim_test(astray astray --seeds 16)
+loco_sim_test(astray_of_5 astray --peers 5 --wire int8 --seeds 8)
 # Nine kinds take turns.
 loco_sim_test(convicts convicts --seeds 36)
 loco_sim_test(convicts_butterfly convicts --wire int8 --seeds 18)

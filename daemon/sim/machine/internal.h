@@ -90,6 +90,7 @@ struct machine {
     float *residual, *error;
     bool poisoned, spoiled, ruins, misjudges, missums, lies, accuses, mute,
         idle, forges, anew;
+    uint64_t strays;        /* of the members of the last JOB_STRAYS */
     struct wire_slots wire; /* of attempts; applied ones go to `reduced` */
     struct reduce reduce;
     struct offers offers; /* of runs with audits */
@@ -208,6 +209,12 @@ int local_work_take(struct machine *m,
 void local_work_stop(struct machine *m, const struct job_repeat *job);
 
 /* sim/machine/work.c */
+/* Who strays, as this machine says it of that job. */
+void local_strays(struct local *l,
+                  uint32_t peer,
+                  const struct job_strays *job,
+                  const struct out *out);
+
 /* Whether the contribution that is packed now is a lie. */
 void local_note_lie(struct local *l, uint32_t peer);
 /* Moments of the state in place; of the lease that is trained now. */

@@ -303,6 +303,9 @@ work(struct local *l, uint32_t peer, struct local_op *op, struct local_event *e)
         return 0;
     case JOB_AUDIT:
         return local_audit(l, m, &job->audit, &e->audited);
+    case JOB_STRAYS:
+        e->strays.mask = m->strays;
+        return 0;
     case JOB_REPEAT:
         return local_repeat(l, peer, &job->repeat, &e->repeated);
     case JOB_PIPE:
@@ -490,6 +493,10 @@ on_job(void *self, uint32_t peer, const struct job *job, const struct out *out)
         break;
     case JOB_CHAIN:
         write_file(&m->disk.chain, &job->chain, out);
+        break;
+    case JOB_STRAYS:
+        local_strays(l, peer, &job->strays, out);
+        begin(l, peer, job, 0);
         break;
     case JOB_REPEAT:
         if (job->repeat.stop) {

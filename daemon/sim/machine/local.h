@@ -54,6 +54,7 @@ struct local_options {
     float norm_clip;         /* butterfly; 0: none */
     bool centred;            /* its clip is from a centre */
     uint32_t missum_percent; /* of the sums of who sums wrong; 0: all */
+    bool watches;            /* terms.watches */
     uint32_t audits;         /* 1: terms.audits; 2: terms.audits_work, too */
     /* The vector of round r is part (r - 1) mod fragments of the parameters;
      * steps go on beside a round, at most so many; half of what they moved in

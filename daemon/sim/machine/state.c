@@ -57,6 +57,7 @@ void local_fill_terms(struct local *l, struct machine *m)
         .site_rtt_us = o->site_rtt_us,
         .audits = o->audits != 0,
         .audits_work = o->audits > 1,
+        .watches = o->watches,
         .adapts = o->exchange == EXCHANGE_RING && o->quorum == 0,
         .pairs = o->pairs,
         .chunk_segments = 1, /* as many stripes as can be */

@@ -274,3 +274,32 @@ int local_repeat(const struct local *l,
         m->accuses ? REPEAT_BAD : (uint8_t)read(l, peer, job->round, lied & 1);
     return 0;
 }
+
+/* What a machine saw of a member in earlier rounds takes a while to tell. */
+static bool sees(const struct job_strays *job, uint32_t peer, uint32_t who)
+{
+    const uint64_t words[] = {job->attempt, peer, who};
+
+    return rng_mix(words, 3) % 4 == 0;
+}
+
+void local_strays(struct local *l,
+                  uint32_t peer,
+                  const struct job_strays *job,
+                  const struct out *out)
+{
+    struct machine *m = &l->machines[peer];
+    struct local_member one;
+
+    m->strays = 0;
+    for (uint32_t k = 0; k < job->n; k++) {
+        uint32_t who;
+
+        memcpy(&one, out->bytes + job->member.at + k * sizeof one, sizeof one);
+        who = world_find(l->world, &one.id);
+        if (m->accuses ? !l->machines[who].lies
+                       : l->machines[who].lies && sees(job, peer, who)) {
+            m->strays |= 1ULL << k;
+        }
+    }
+}

@@ -57,6 +57,7 @@ static const struct kind local_kind[] = {
     [LOCAL_AUDITED] = {20, "audited"},
     [LOCAL_PLACED] = {21, "placed"},
     [LOCAL_REPEATED] = {22, "repeated"},
+    [LOCAL_STRAYS] = {23, "strays"},
 };
 
 _Static_assert(sizeof event_kind / sizeof *event_kind == EVENT_TYPE_COUNT,

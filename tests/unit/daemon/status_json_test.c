@@ -85,6 +85,7 @@ static void every_field_of_the_contract_is_there(void **state)
         "rounds_aborted",
         "rollbacks",
         "audits",
+        "strays",
         "elements_inherited",
         "tokens_dropped",
         "peers_lost",
