@@ -8,10 +8,12 @@
  * the READYs of that round counted, a member that says one thing to the
  * coordinator and another to the others could have every plan refused.
  *
- * A plan with a member that rests is refused, but only in the first attempt at
- * a round: then a coordinator that lies cannot keep its friends in as long as
- * the next one does not lie, too, and no words can stop the run. Nor are so
- * many left out that the others are too few for a plan.
+ * A plan with a member that rests is refused, but only in the view that made
+ * the commit: so by all that have it or by nobody. A failed attempt has another
+ * view, which lifts it, and so does any other change of the view. Then a
+ * coordinator that lies cannot keep its friends in as long as nobody changes
+ * the view, and no words can stop the run. Nor are so many left out that the
+ * others are too few for a plan.
  */
 #include "p2p/round/internal.h"
 

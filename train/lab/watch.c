@@ -73,10 +73,11 @@ uint32_t lab_watch_begin(struct lab *lab,
 {
     struct lab_watch *w = lab->watch;
     bool out[LAB_PEERS_MAX];
-    uint32_t left = 0;
+    uint32_t left = 0, stay = n;
 
-    for (uint32_t i = 0; i < n && w != NULL; i++) {
-        out[i] = rests(lab, who, n, who[i]);
+    for (uint32_t i = 0; i < n && w != NULL; i++) { /* more than half stay */
+        out[i] = 2 * (stay - 1) > n && rests(lab, who, n, who[i]);
+        stay -= out[i];
     }
     for (uint32_t i = 0; i < n && w != NULL; i++) {
         w->out[who[i]] = out[i];

@@ -148,34 +148,22 @@ struct voices {
     double along[CODEC_TERMS_MAX]; /* <v, c> / t in this round */
 };
 
-static void sort(double *x, const double *of, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = i;
-
-        for (; k > 0 && x[k - 1] > of[i]; k--) {
-            x[k] = x[k - 1];
-        }
-        x[k] = of[i];
-    }
-}
-
-/* The lower one. */
 static double median(const double *of, uint32_t n)
 {
     double x[CODEC_TERMS_MAX];
 
-    sort(x, of, n);
-    return n == 0 ? 0 : x[(n - 1) / 2];
+    memcpy(x, of, n * sizeof *x);
+    return centre_median(x, n);
 }
 
 /* The mean of the lower and the upper median: lies may be on either side. */
 static double middle(const double *of, uint32_t n)
 {
-    double x[CODEC_TERMS_MAX];
+    double x[CODEC_TERMS_MAX], low;
 
-    sort(x, of, n);
-    return n == 0 ? 0 : (x[(n - 1) / 2] + x[n / 2]) / 2;
+    memcpy(x, of, n * sizeof *x);
+    low = centre_median(x, n);
+    return n == 0 ? 0 : (low + x[n / 2]) / 2;
 }
 
 static void begin_anew(struct stray_row *row)

@@ -40,9 +40,10 @@
  *
  * What it does not see: lies in places that less than half of the members see,
  * which a liar can choose, as who owns which slice follows from what all know;
- * with honest noise a purpose of up to 0.16 spreads a round, and of up to 0.23
- * with none, as 1.75 times the noise of ten rounds hides it; and the first 4 to
- * 15 rounds of a lie, after each rest again. The mean bounds all of them.
+ * with honest noise a purpose of up to 0.20 spreads a round, and of up to 0.25
+ * with none (by arithmetic: 400 b^2 + 20.5 is at most 1.75 times 20.5, as a
+ * path of noise is 10.3 long, squared, and one of purpose b 20 b); and the
+ * first rounds of a lie, after each rest again. The mean bounds all of them.
  *
  * Not thread-safe. Memory: 256 KiB a member, and as much for what a round
  * shows. Nothing here has to be equal on two machines.
@@ -57,6 +58,7 @@
 #define STRAY_PIECES 256
 #define STRAY_PIECE  256 /* elements of a place; no block cuts one */
 #define STRAY_ID     32
+#define STRAY_LEAST  3 /* members that contributed, to tell anything */
 
 struct stray_row {
     uint8_t id[STRAY_ID];
@@ -117,7 +119,5 @@ uint64_t strays_commit(struct strays *s,
                        uint64_t attempt,
                        const struct stray_member *member,
                        uint32_t n);
-
-#define STRAY_LEAST 3
 
 #endif

@@ -53,7 +53,7 @@ static const char head[] =
     "rounds (`strays` in\n"
     "`loco status --json`; `proto/PROTOCOL.md`, *Members that stray*). Nobody "
     "is convicted by\n"
-    "it. It takes 4 to 15 rounds, and a lie in slices that less than half of "
+    "it. It takes some rounds, and a lie in slices that less than half of "
     "the members see\n"
     "is not named at all.\n"
     "\n"

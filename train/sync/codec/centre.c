@@ -101,8 +101,7 @@ static double apart(const struct voters *v, uint32_t i, uint32_t k)
     return d > 0 ? d : 0;
 }
 
-/* The lower median of n numbers, which are sorted on the way; 0 of none. */
-static double median(double *x, uint32_t n)
+double centre_median(double *x, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) {
         double one = x[i];
@@ -125,7 +124,7 @@ static void fill_cut(struct voters *v)
     for (uint32_t i = 0; i < v->n; i++) {
         length[i] = v->centre->length[v->term[i]];
     }
-    most = median(length, v->n);
+    most = centre_median(length, v->n);
     for (uint32_t i = 0; i < v->n; i++) {
         double own = v->centre->length[v->term[i]];
 
@@ -145,7 +144,7 @@ static void fill_reach(struct voters *v)
                 others[n++] = apart(v, i, k);
             }
         }
-        v->reach[i] = median(others, n);
+        v->reach[i] = centre_median(others, n);
     }
 }
 
@@ -227,7 +226,8 @@ void centre_shares(const struct centre *c, float *share)
     for (uint32_t i = 0; i < v.n; i++) {
         sorted[i] = v.reach[i];
     }
-    radius = (double)c->clip * (double)c->clip * (median(sorted, v.n) / 2);
+    radius =
+        (double)c->clip * (double)c->clip * (centre_median(sorted, v.n) / 2);
     begin(&v);
     for (int turn = 0; turn < CODEC_CENTRE_TURNS; turn++) {
         move(&v, radius);

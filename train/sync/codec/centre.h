@@ -31,6 +31,9 @@ static inline size_t centre_pair(uint32_t i, uint32_t j)
 /* |x - y|^2 of n elements, with the same bits on every machine. */
 double centre_apart(const float *x, const float *y, size_t n);
 
+/* The lower median of n numbers, which are sorted on the way; 0 of none. */
+double centre_median(double *x, uint32_t n);
+
 /* share[i] = what term i counts in the sum. They add up to 1 but for roundings
  * where no term is longer than most; all are 0 if no term has weight. */
 void centre_shares(const struct centre *c, float *share);

@@ -22,21 +22,6 @@ struct sum_block {
     float scale[CODEC_TERMS_MAX];
 };
 
-/* The lower median of n numbers, which are sorted on the way. */
-static double median(double *v, uint32_t n)
-{
-    for (uint32_t i = 1; i < n; i++) {
-        double x = v[i];
-        uint32_t k = i;
-
-        for (; k > 0 && v[k - 1] > x; k--) {
-            v[k] = v[k - 1];
-        }
-        v[k] = x;
-    }
-    return n == 0 ? 0 : v[(n - 1) / 2];
-}
-
 /* y = term i of this block. */
 static int
 load_term(const struct sum_block *b, struct codec_sum *s, uint32_t i, float *y)
@@ -82,7 +67,7 @@ static int clip_terms(struct sum_block *b, struct codec_sum *s, float *y)
             sorted[n++] = far[i];
         }
     }
-    limit = median(sorted, n) * (double)s->clip * (double)s->clip;
+    limit = centre_median(sorted, n) * (double)s->clip * (double)s->clip;
     for (uint32_t i = 0; i < s->n_terms; i++) {
         if (far[i] > limit && limit > 0) {
             b->scale[i] = (float)((double)s->scale[i] * sqrt(limit / far[i]));
