@@ -320,12 +320,8 @@ void contact_visit(const struct contact_options *opt, struct contact *c)
         if (c->rc == 0 && opt->transfer_bytes > 0) {
             transfer(v);
         }
-        if (c->step == CONTACT_TALKED) {
-            dialogue_leave(v->control, &v->self.id);
-            v->control = NULL;
-        }
     }
-    dialogue_close(v->control);
+    dialogue_leave(v->control, &v->self.id);
     identity_wipe(&v->self);
     free(v);
 }

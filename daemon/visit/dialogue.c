@@ -18,7 +18,8 @@
 #include "proto/frame.h"
 #include "proto/messages.h"
 
-#define HEAD_BYTES 4 /* of a record: its length */
+#define HEAD_BYTES 4   /* of a record: its length */
+#define LEAVE_MS   500 /* to say goodbye, and again for the peer to close */
 /* Of a message that fills a record. */
 #define MESSAGE_MAX                                                            \
     (NOISE_MESSAGE_MAX - HEAD_BYTES - FRAME_HEADER_BYTES - NOISE_TAG_BYTES)
@@ -219,18 +220,34 @@ void dialogue_close(struct dialogue *d)
     free(d);
 }
 
+/* What the peer still sends is read and dropped until it closes, too. A socket
+ * closed with unread bytes resets the connection; a peer that writes then gets
+ * an error before it reads the goodbye. */
+static void close_gently(struct dialogue *d)
+{
+    uint64_t until_ms = monotonic_ms() + LEAVE_MS;
+
+    (void)shutdown(d->fd, SHUT_WR);
+    while (recv_all(d, d->record, sizeof d->record, until_ms) == 0 &&
+           monotonic_ms() < until_ms) {
+    }
+    dialogue_close(d);
+}
+
 void dialogue_leave(struct dialogue *d, const struct peer_id *self)
 {
     struct goodbye bye = {.body = {.peer = *self}};
 
-    if (d != NULL) {
-        bye.body.run = d->run_id;
-        if (message_sign(d->signer, &goodbye_body_schema, &bye.body, bye.sig) ==
-            0) {
-            (void)dialogue_say(d, MESSAGE_GOODBYE, &bye);
-        }
+    if (d == NULL) {
+        return;
     }
-    dialogue_close(d);
+    d->deadline_ms = monotonic_ms() + LEAVE_MS;
+    bye.body.run = d->run_id;
+    if (message_sign(d->signer, &goodbye_body_schema, &bye.body, bye.sig) ==
+        0) {
+        (void)dialogue_say(d, MESSAGE_GOODBYE, &bye);
+    }
+    close_gently(d);
 }
 
 const struct peer_id *dialogue_peer(const struct dialogue *d)

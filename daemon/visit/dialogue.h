@@ -44,8 +44,9 @@ enum dialogue_step dialogue_open(struct dialogue **dialogue,
 
 void dialogue_close(struct dialogue *d); /* NULL is allowed */
 
-/* Say goodbye as `self`, and close: else that peer would be thought alive until
- * it is missed. NULL is allowed. */
+/* Say goodbye as `self`, and close when the peer has closed: else we would be
+ * thought alive until we are missed. A second at most, whatever the deadline.
+ * NULL is allowed. */
 void dialogue_leave(struct dialogue *d, const struct peer_id *self);
 
 /* Who is at the other end: proven. */

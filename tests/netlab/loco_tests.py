@@ -319,8 +319,11 @@ def punched(kind, other, late=None, loss=0):
                                  and x["links"]["relayed"] == 0
                                  and x["reachability"] == "restricted",
                                  "the link is direct")
-            short = s.peers[2].peer_id()["short"]
-            wait_for(lambda: f"data to {short}: punched" in s.peers[1].log(),
+            # Which of the two sends to the other, the ring's order says.
+            ways = [(s.peers[i].log, s.peers[3 - i].peer_id()["short"])
+                    for i in (1, 2)]
+            wait_for(lambda: any(f"data to {short}: punched" in log()
+                                 for log, short in ways),
                      "data goes over a direct connection")
             before = wait_unused(s.peers[0], 8)
             s.peers[0].wait_round(before["round"] + 8)
