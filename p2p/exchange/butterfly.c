@@ -581,16 +581,16 @@ bool butterfly_owes(const struct butterfly *b, const struct peer_id *peer)
     return false;
 }
 
-uint32_t butterfly_behind(const struct butterfly *b)
+uint64_t butterfly_missing(const struct butterfly *b)
 {
-    uint32_t n = 0;
+    uint64_t mask = 0;
 
     for (uint32_t i = 0; i < b->shape.cut.n; i++) {
         const struct butterfly_edge *e = &b->edges[i];
 
-        n += i != b->rank && e->got.number < e->want.number;
+        mask |= i != b->rank && e->got.number < e->want.number ? 1ULL << i : 0;
     }
-    return n;
+    return mask;
 }
 
 const struct peer_id *butterfly_laggard(const struct butterfly *b, bool *sends)

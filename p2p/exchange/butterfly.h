@@ -142,8 +142,8 @@ bool butterfly_owes(const struct butterfly *b, const struct peer_id *peer);
  * to send. */
 const struct peer_id *butterfly_laggard(const struct butterfly *b, bool *sends);
 
-/* Members that owe us a contribution that is asked for. */
-uint32_t butterfly_behind(const struct butterfly *b);
+/* Members, by rank, that owe us a contribution that is asked for. */
+uint64_t butterfly_missing(const struct butterfly *b);
 
 /* Segments completed in all directions: grows while it lives. */
 uint64_t butterfly_progress(const struct butterfly *b);

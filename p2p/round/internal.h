@@ -4,6 +4,7 @@
  *   round/ready.c   contributions offered
  *   round/plan.c    who takes part, in which order
  *   round/rollback.c   a plan that takes back an earlier round
+ *   round/idle.c    who gave nothing to an attempt that failed
  *   round/lease_share.c   and who holds which part of the text after it
  *   round/reduce.c  the exchange, its end, and what a failed one leaves
  *   round/vote.c    votes and the commit
@@ -91,6 +92,21 @@ void round_note_astray(struct round *r);
 uint64_t round_astray(const struct round *r);
 bool round_shows_astray(const struct round *r);
 bool round_has_astray(const struct round *r, uint64_t mask);
+
+/* ---- round/idle.c ------------------------------------------------------- */
+
+/* The plan was taken. */
+void round_idle_follow(struct round *r);
+
+/* Members of the plan, by rank, whose contributions this attempt waits for; 0:
+ * it does not stand still, or nobody can tell. */
+uint64_t round_idle(const struct round *r);
+
+/* Those of the view that are to be told the plan for it, once. */
+uint64_t round_idle_untold(struct round *r);
+
+/* The attempt failed: name them. */
+void round_note_idle(struct round *r, struct out *out);
 
 /* Full members whose READY starts from our state. */
 uint64_t round_ready_mask(const struct round *r);

@@ -9,6 +9,10 @@
 #include "p2p/round/text.h"
 #include "proto/base/rng.h"
 
+/* So many attempts at a round that failed want another kind of plan (idle.c).
+ */
+#define TRIES 2
+
 /* Which members can exchange data, directly or through a relay, as far as
  * pulses and the view's list of broken edges tell; `direct`: without those that
  * need a relay. */
@@ -38,6 +42,13 @@ static uint64_t order_seed(const struct round *r)
     return rng_mix(words, 4);
 }
 
+/* Whether rings failed, so that the next plan is to be a butterfly, which shows
+ * for whom it waits (idle.c). */
+static bool shows_idle(const struct round *r)
+{
+    return r->n_tries >= TRIES && r->terms.adapts;
+}
+
 /* The members of `mask` that fit into one ring, or into a butterfly, where
  * every member sends to every other. In the next round other members are left
  * out. */
@@ -45,11 +56,17 @@ static uint64_t fitting(const struct round *r, uint64_t mask)
 {
     static const uint64_t even[VIEW_MEMBERS_MAX];
     struct order_graph g;
+    uint64_t all;
 
     graph_of(r, false, &g);
-    return r->terms.exchange == EXCHANGE_BUTTERFLY
-               ? order_clique(&g, mask, even, order_seed(r))
-               : order_largest(&g, mask, even, order_seed(r));
+    if (r->terms.exchange == EXCHANGE_BUTTERFLY || shows_idle(r)) {
+        all = order_clique(&g, mask, even, order_seed(r));
+        if (r->terms.exchange == EXCHANGE_BUTTERFLY ||
+            view_quorum(round_view(r), all, r->ballot->departed.mask)) {
+            return all;
+        }
+    }
+    return order_largest(&g, mask, even, order_seed(r));
 }
 
 /* The members of `mask` in the order of the last commit, new ones at its end.
@@ -352,8 +369,10 @@ static uint64_t usable(const struct round *r, uint64_t ready)
     return some[0];
 }
 
-/* Whether every two members of the plan can exchange data. */
-static bool all_joined(const struct round *r, const struct plan_body *p)
+/* Whether every two members of the plan can exchange data; `direct`: without a
+ * relay. */
+static bool
+all_joined(const struct round *r, const struct plan_body *p, bool direct)
 {
     static const uint64_t even[VIEW_MEMBERS_MAX];
     struct order_graph g;
@@ -362,7 +381,7 @@ static bool all_joined(const struct round *r, const struct plan_body *p)
     for (uint32_t k = 0; k < p->n_members; k++) {
         mask |= BIT(p->members[k].index);
     }
-    graph_of(r, true, &g);
+    graph_of(r, direct, &g);
     return order_clique(&g, mask, even, 0) == mask;
 }
 
@@ -380,7 +399,8 @@ static bool butterfly_pays(const struct round *r,
     double n = p->n_members, time = butterfly_time(lines, p->n_members);
     uint8_t at[VIEW_MEMBERS_MAX];
 
-    if (!r->terms.adapts || r->n_failed > 0 || time <= 0 || !all_joined(r, p)) {
+    if (!r->terms.adapts || r->n_failed > 0 || time <= 0 ||
+        !all_joined(r, p, true)) {
         return false;
     }
     for (uint32_t k = 0; k < p->n_members; k++) {
@@ -415,7 +435,11 @@ plan_shares(const struct round *r, uint64_t now_ms, struct plan_body *p)
     }
     rates_init(&rates, r->opt.bandwidth, ids, p->n_members, now_ms);
     rates_lines(&rates, lines);
+    if (r->n_tries >= TRIES) {
+        memset(lines, 0, sizeof lines); /* all see who gives nothing */
+    }
     if (r->terms.exchange == EXCHANGE_RING &&
+        !(shows_idle(r) && p->n_members > 2 && all_joined(r, p, false)) &&
         !butterfly_pays(r, &rates, lines, p)) {
         return;
     }
@@ -550,13 +574,9 @@ static bool plan_valid(const struct round *r, const struct plan_body *p)
            round_ledger_valid(r, p);
 }
 
-/* The plan of that member of the view. */
-static bool
-may_follow(const struct round *r, uint32_t index, const struct plan_body *p)
+static bool may_follow(const struct round *r, const struct plan_body *p)
 {
-    return !r->has_plan && !r->frozen &&
-           index == view_coordinator(round_view(r), r->round) &&
-           plan_valid(r, p);
+    return !r->has_plan && !r->frozen && plan_valid(r, p);
 }
 
 static void
@@ -567,6 +587,7 @@ follow(struct round *r, const struct plan *p, uint64_t now_ms, struct out *out)
     r->started_ms = now_ms;
     r->resend_ms = now_ms + RESEND_MS;
     message_hash(&plan_body_schema, "loco-plan-1", &p->body, &r->plan_hash);
+    round_idle_follow(r);
     r->plan_mask = 0;
     r->in_plan = false;
     for (uint32_t k = 0; k < p->body.n_members; k++) {
@@ -634,7 +655,7 @@ void round_make_plan(struct round *r, uint64_t now_ms, struct out *out)
             0) {
         return;
     }
-    if (may_follow(r, round_self(r), &msg.body)) {
+    if (may_follow(r, &msg.body)) {
         follow(r, &msg, now_ms, out);
     }
     if (!r->has_plan) {
@@ -654,22 +675,42 @@ uint64_t plan_tokens(const struct plan_body *plan)
     return tokens;
 }
 
+static bool is_our_plan(const struct round *r, const struct plan_body *p)
+{
+    struct hash32 hash;
+
+    message_hash(&plan_body_schema, "loco-plan-1", p, &hash);
+    return hash32_eq(&hash, &r->plan_hash);
+}
+
+/* From anybody: who waits for us passes it on (idle.c). */
 void round_on_plan(struct round *r,
                    int peer,
                    const struct plan *p,
                    uint64_t now_ms,
                    struct out *out)
 {
-    int index = round_member(r, peer);
+    uint32_t maker;
 
-    if (index < 0 || !may_follow(r, (uint32_t)index, &p->body)) {
+    if (round_member(r, peer) < 0 || p->body.epoch != r->epoch ||
+        p->body.round != r->round ||
+        !hash32_eq(&p->body.view, &r->ballot->hash) ||
+        (r->has_plan ? r->idle.two_plans || is_our_plan(r, &p->body)
+                     : !may_follow(r, &p->body))) {
         return;
     }
+    maker = view_coordinator(round_view(r), r->round);
     if (!message_verify(&r->opt.signer,
-                        round_view(r)->members[index].public_key,
+                        round_view(r)->members[maker].public_key,
                         &plan_body_schema, &p->body, p->sig)) {
         r->malformed++;
         return;
     }
-    follow(r, p, now_ms, out);
+    if (!r->has_plan) {
+        follow(r, p, now_ms, out);
+        return;
+    }
+    /* Whoever made both lied: those that follow the other are to know it. */
+    r->idle.two_plans = true;
+    (void)members_send(r->members, out, peer, MESSAGE_PLAN, &r->plan);
 }

@@ -164,7 +164,9 @@ leave(struct round *r, uint64_t round, uint64_t attempt, struct out *out)
     if (r->has_plan && r->phase != ROUND_COMMITTED) {
         if (round <= r->round) {
             r->n_aborted++;
+            r->n_tries++;
             r->n_failed = r->plan.body.n_members;
+            round_note_idle(r, out);
         }
         round_keep(r);
         if (r->phase == ROUND_REDUCING && !r->frozen) {
@@ -189,7 +191,7 @@ static void forget(struct round *r, uint64_t ready)
     memcpy(r->readies, r->earlies, sizeof r->readies);
     r->early = r->voted = r->plan_mask = 0;
     r->possible_ms = r->half_ready_ms = r->quorum_ms = 0;
-    r->committed = r->want_change = r->overdue = false;
+    r->committed = r->want_change = r->overdue = r->idle.late = false;
 }
 
 void round_begin(struct round *r,
@@ -213,6 +215,7 @@ void round_begin(struct round *r,
     if (r->phase == ROUND_COMMITTED || r->round != round ||
         !hash32_eq(&r->base, base)) {
         r->kept.n = 0; /* of another round */
+        r->n_tries = 0;
         r->has_rejected = false;
     }
     next = same && r->round + 1 == round;

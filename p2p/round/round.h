@@ -41,11 +41,12 @@
  *
  * Kind. A plan without shares and gateways is a ring. With shares it is a
  * butterfly, in a run of rings too, where the terms allow it (`adapts`) and the
- * map says that a slow line makes the ring slower by a quarter. With gateways,
- * in a run with sites, it is one of two levels. The gateway of a site is the
- * last one if it is there and nothing failed, else one that is drawn. So a
- * gateway that dies has a successor with the next plan, and nothing else about
- * an attempt depends on its kind.
+ * map says that a slow line makes the ring slower by a quarter, or two attempts
+ * failed: a butterfly in which all own as much shows who gives nothing
+ * (idle.c). With gateways, in a run with sites, it is one of two levels. The
+ * gateway of a site is the last one if it is there and nothing failed, else one
+ * that is drawn. So a gateway that dies has a successor with the next plan, and
+ * nothing else about an attempt depends on its kind.
  *
  * Audits. In a run with them READY announces what will be sent, block by block
  * (proto/blocks.h); the plan repeats it, and the owner of a slice checks what
@@ -109,6 +110,17 @@ struct round_order {
     enum exchange_kind kind;
 };
 
+/* Whose contributions attempts waited for that failed (idle.c). */
+struct round_idle {
+    struct rests rests; /* READY names them as silent */
+    /* Of the plan that is followed. */
+    struct peer_id maker;
+    uint64_t untrue; /* by rank: whose READY here is another one */
+    uint64_t told;   /* members of the view to whom it was passed on */
+    bool two_plans;  /* its maker made two */
+    bool late;       /* nothing moved for half of the time that it may take */
+};
+
 struct round {
     struct round_options opt;
     struct run_terms terms;  /* times already scaled */
@@ -162,6 +174,8 @@ struct round {
     bool quiet;        /* no progress for half of what a hop may take */
     struct round_order order;
     uint32_t n_failed; /* members of a plan that failed since; 0: none did */
+    uint32_t n_tries;  /* attempts at this round that failed */
+    struct round_idle idle;
     bool has_rejected; /* in this round: no usable numbers came from */
     struct peer_id rejected;
 

@@ -62,15 +62,24 @@ static bool is_quiet(const struct round *r, uint64_t now_ms)
            now_ms + still_limit_ms(r) / 2 >= still_at_ms(r);
 }
 
-static void watch_exchange(struct round *r, uint64_t now_ms)
+static void note_progress(struct round *r, uint64_t now_ms)
 {
     if (exchange_progress(&r->exchange) != r->exchange_progress) {
         r->exchange_progress = exchange_progress(&r->exchange);
         r->progress_ms = now_ms;
     }
-    r->quiet = is_quiet(r, now_ms);
-    if (now_ms >= still_at_ms(r)) {
-        round_change(r, "the exchange stands still");
+    if (!r->overdue) {
+        r->quiet = is_quiet(r, now_ms);
+    }
+}
+
+/* Where the attempt is given up for another reason, others are only in the
+ * middle of it. */
+static void note_late(struct round *r, uint64_t now_ms)
+{
+    if (r->phase == ROUND_REDUCING && !r->frozen) {
+        note_progress(r, now_ms);
+        r->idle.late = is_quiet(r, now_ms);
     }
 }
 
@@ -104,6 +113,15 @@ static uint64_t exchange_limit_ms(const struct round *r)
                 : 0);
 }
 
+/* Who may not have the plan, as far as we are to tell it: all, if we made it,
+ * else for whom we wait. */
+static uint64_t without_plan(struct round *r)
+{
+    return view_coordinator(round_view(r), r->round) == round_self(r)
+               ? ~r->voted
+               : round_idle_untold(r);
+}
+
 static void resend(struct round *r, uint64_t now_ms, struct out *out)
 {
     if (now_ms < r->resend_ms || r->frozen || r->phase == ROUND_COMMITTED) {
@@ -113,9 +131,8 @@ static void resend(struct round *r, uint64_t now_ms, struct out *out)
     if (r->phase == ROUND_READY && !r->has_plan) {
         round_ready_send(r, UINT64_MAX, out);
     }
-    if (r->has_plan &&
-        view_coordinator(round_view(r), r->round) == round_self(r)) {
-        round_broadcast(r, out, ~r->voted, MESSAGE_PLAN, &r->plan);
+    if (r->has_plan) {
+        round_broadcast(r, out, without_plan(r), MESSAGE_PLAN, &r->plan);
     }
     if (r->voted >> round_self(r) & 1) {
         round_broadcast(r, out, ~r->voted, MESSAGE_VOTE,
@@ -128,6 +145,7 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
     if (!r->ballot->have || r->round == 0) {
         return;
     }
+    note_late(r, now_ms);
     resend(r, now_ms, out);
     if (r->frozen || r->overdue) {
         return; /* the next view ends this attempt */
@@ -141,7 +159,9 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
         }
     }
     if (r->phase == ROUND_REDUCING) {
-        watch_exchange(r, now_ms);
+        if (now_ms >= still_at_ms(r)) {
+            round_change(r, "the exchange stands still");
+        }
     } else if (r->phase == ROUND_VOTED && now_ms >= r->vote_due_ms) {
         round_change(r, "votes are missing");
     } else if (r->has_plan && !r->in_plan && r->phase != ROUND_COMMITTED &&

@@ -214,7 +214,7 @@ static int laggard(const struct round *r)
         r->phase != ROUND_REDUCING || !r->quiet || r->plan.body.n_members < 3) {
         return MEMBERS_NONE;
     }
-    behind = butterfly_behind(b);
+    behind = (uint32_t)__builtin_popcountll(butterfly_missing(b));
     return behind == 0 || 2 * behind >= r->plan.body.n_members
                ? MEMBERS_NONE
                : members_find(r->members, butterfly_laggard(b, &sends));
