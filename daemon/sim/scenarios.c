@@ -693,6 +693,8 @@ const struct scenario scenarios[] = {
      60, options_silence, setup_silence, false},
     {"astray", "contributions go another way, and others name them for it", 8,
      60, options_astray, setup_astray, false},
+    {"idle", "members offer work and follow no plan", 8, 60, options_idle,
+     setup_idle, false},
     {"convicts", "members that lied, and that others hold a proof against, go",
      5, 60, options_convicts, setup_convicts, false},
     {"liars", "a member lies in ballots, and another dies and comes back", 5,

@@ -109,6 +109,14 @@ struct sim {
         uint32_t n_with;       /* of them those that a liar has a part in, */
         uint32_t n_missing;    /* and those without an honest member */
     } astray;
+    struct { /* scenarios_idle.c */
+        bool on, begun;
+        uint32_t kind;            /* 0: seeds take turns */
+        uint32_t liars;           /* so many; 0: less than a third */
+        uint64_t round, round_ms; /* the newest that was seen, and when */
+        uint32_t n_rounds;        /* since then; in how many a peer was */
+        uint32_t n_with[VIEW_MEMBERS_MAX];
+    } idle;
     uint32_t misjudge; /* members that find every state bad; 0: one,
                           in some seeds */
     uint32_t lie;      /* its kind; 0: seeds take turns */
@@ -257,6 +265,10 @@ void check_silence(struct sim *s);
 void options_astray(struct sim *s);
 void setup_astray(struct sim *s);
 void check_astray(struct sim *s);
+/* scenarios_idle.c */
+void options_idle(struct sim *s);
+void setup_idle(struct sim *s);
+void check_idle(struct sim *s);
 
 /* scenarios_rollback.c */
 void options_rollback(struct sim *s);
