@@ -164,7 +164,6 @@ static void begin_call(void *data, uint64_t arg)
 
 void options_astray(struct sim *s)
 {
-    s->astray.on = true;
     s->local_opt.watches = true;
     s->world_opt.tamper = tell;
     s->world_opt.frames_contradict = true;

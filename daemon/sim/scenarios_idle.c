@@ -12,8 +12,8 @@
  *
  * and, where idle.kind says so:
  *
- *   6  NO_VOTE   vote for no plan, nor count votes, and say in ballots that
- * they did not. This stops a run (p2p/round/STRANGERS.md)
+ *   6  NO_VOTE   vote for no plan, nor count votes, and deny in ballots that
+ *                they did: this stops a run (p2p/round/STRANGERS.md)
  *
  * P: the run goes on: in no part of it as long as STILL_MS is there no commit,
  * and each honest member has a part in a third of the rounds.
@@ -187,9 +187,7 @@ static void begin_call(void *data, uint64_t arg)
 
 void options_idle(struct sim *s)
 {
-    s->idle.on = true;
     s->world_opt.tamper = keep;
-    s->world_opt.frames_contradict = true;
     s->world_opt.tamper_self = s;
     s->world_opt.cut = keeps_data;
     s->world_opt.cut_self = s;

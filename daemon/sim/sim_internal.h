@@ -103,14 +103,14 @@ struct sim {
         bool hides;            /* it keeps votes and commits from one */
     } silence;
     struct { /* scenarios_astray.c */
-        bool on, begun;
+        bool begun;
         uint64_t round, epoch; /* the newest that was seen, */
         uint32_t n_rounds;     /* since some lie, */
         uint32_t n_with;       /* of them those that a liar has a part in, */
         uint32_t n_missing;    /* and those without an honest member */
     } astray;
     struct { /* scenarios_idle.c */
-        bool on, begun;
+        bool begun;
         uint32_t kind;            /* 0: seeds take turns */
         uint32_t liars;           /* so many; 0: less than a third */
         uint64_t round, round_ms; /* the newest that was seen, and when */

@@ -7,7 +7,8 @@
  * and leaves nothing behind but a row among those who left.
  *
  * The *step* names how far it got; everything after a failed step is unset.
- * A visit ends by limit_ms. Blocking, one thread a visit.
+ * A visit ends by limit_ms, its goodbye a second later at most. Blocking, one
+ * thread a visit.
  */
 #ifndef LOCO_DAEMON_VISIT_CONTACT_H
 #define LOCO_DAEMON_VISIT_CONTACT_H

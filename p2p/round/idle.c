@@ -23,8 +23,6 @@
 #include "p2p/round/internal.h"
 #include "proto/base/log.h"
 
-#define MOST_LOG2 4 /* 16 rounds */
-
 static uint32_t n_of(uint64_t mask)
 {
     return (uint32_t)__builtin_popcountll(mask);
@@ -93,7 +91,6 @@ static void name(struct round *r,
     if (id_eq(id, &r->opt.self) || view_index(round_view(r), id) < 0) {
         return;
     }
-    r->idle.rests.most_log2 = MOST_LOG2;
     rests_add(&r->idle.rests, id, r->round);
     id_short(id, text);
     out_log(out, LOG_INFO,

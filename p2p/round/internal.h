@@ -95,6 +95,8 @@ bool round_has_astray(const struct round *r, uint64_t mask);
 
 /* ---- round/idle.c ------------------------------------------------------- */
 
+#define IDLE_MOST_LOG2 4 /* a rest is at most of 16 rounds */
+
 /* The plan was taken. */
 void round_idle_follow(struct round *r);
 

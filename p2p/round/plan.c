@@ -9,8 +9,7 @@
 #include "p2p/round/text.h"
 #include "proto/base/rng.h"
 
-/* So many attempts at a round that failed want another kind of plan (idle.c).
- */
+/* After so many failed attempts a plan shows who gives nothing (idle.c). */
 #define TRIES 2
 
 /* Which members can exchange data, directly or through a relay, as far as

@@ -25,6 +25,7 @@ void round_init(struct round *r,
     r->members = members;
     r->ballot = ballot;
     r->broken = MEMBERS_NONE;
+    r->idle.rests.most_log2 = IDLE_MOST_LOG2;
 }
 
 void round_restart(struct round *r)
