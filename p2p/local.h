@@ -114,6 +114,7 @@ struct job_apply {
     enum buffer_kind buffer; /* RING or REDUCED */
     bool rebase;             /* as in job_load */
     double share;            /* weight of the own contribution; 0 with rebase */
+    bool ours; /* the contribution that was packed last is in it, whole */
     uint32_t arrivals, members; /* contributions that weigh anything, of so many
                                    members of the plan */
     /* With terms.audits_work: work that is in no commit is undone. The TRAIN

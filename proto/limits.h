@@ -9,14 +9,14 @@
 
 /* The version of the protocol: it changes where the form or the meaning of a
  * message does. */
-#define PROTO_VERSION 10
+#define PROTO_VERSION 11
 
 /* Said in HELLO: the versions that are spoken after it. Two peers use the
  * newest that both speak, so that a swarm goes from one to the next peer by
  * peer; whoever shares none with us is refused, and both say which versions
- * they speak (node/admit.c). Version 10 has another READY than 9 and speaks no
+ * they speak (node/admit.c). Version 11 makes other views than 10 and speaks no
  * other. */
-#define PROTO_OLDEST 10
+#define PROTO_OLDEST 11
 #define PROTO_NEWEST PROTO_VERSION
 
 /* In the prologue of the handshake. Peers of another one cannot read each

@@ -480,7 +480,13 @@ struct prepare {
 };
 
 /* What the sender did in the attempt of its view: the closing statement. */
-enum closing_status { CLOSING_NONE, CLOSING_VOTED, CLOSING_STATUS_COUNT };
+enum closing_status {
+    CLOSING_NONE,
+    CLOSING_VOTED,
+    CLOSING_DOUBTED, /* voted, but did not hear each member of the plan offer
+                        what the plan has of it */
+    CLOSING_STATUS_COUNT
+};
 
 /* Of the attempt that the sender is in, and of its view: what no promise of it
  * takes back. */

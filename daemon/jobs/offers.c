@@ -136,7 +136,7 @@ const struct offer *offers_find(const struct offers *s, uint64_t round)
             return &s->past[i];
         }
     }
-    return NULL;
+    return s->open.n > 0 && round > s->past[0].round ? &s->open : NULL;
 }
 
 void offers_free(struct offers *s)

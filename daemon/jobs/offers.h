@@ -65,8 +65,9 @@ void offers_open(struct offers *s, struct offer *o);
 /* The open one is in the commit of `round`. The oldest goes. */
 void offers_spend(struct offers *s, uint64_t round);
 
-/* Which that commit has; 0: the open one, or where a commit was lost again,
- * with the contribution still the same, the last one. NULL: it is not here. */
+/* Which that commit has: one that is newer than those that are spent has the
+ * open one, if any. 0: the open one, or where a commit was lost again, with the
+ * contribution still the same, the last one. NULL: it is not here. */
 const struct offer *offers_find(const struct offers *s, uint64_t round);
 void offers_free(struct offers *s);
 

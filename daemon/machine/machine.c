@@ -514,7 +514,8 @@ static int apply(struct machine *m, const struct job *job)
         &m->wire.slots, ring ? WIRE_RING : WIRE_FETCHED, job->apply.round);
     struct trainer_command c = {
         .job = *job,
-        .error = ring ? m->wire.error : NULL, /* of what the round has taken */
+        /* of what the round has taken */
+        .error = job->apply.ours ? m->wire.error : NULL,
     };
 
     if (slot == NULL || m->trainer == NULL) {
@@ -524,7 +525,7 @@ static int apply(struct machine *m, const struct job *job)
     c.wire_room = slot->room;
     machine_snapshots_leave(m);
     machine_wire_give(m, job->apply.round);
-    if (ring && m->terms.audits) {
+    if (job->apply.ours && m->terms.audits) {
         machine_spend_offer(m, job->apply.round);
     }
     machine_round_save(m, slot, job->apply.round);

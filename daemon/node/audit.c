@@ -13,6 +13,7 @@
 
 #include <string.h>
 
+#include "p2p/round/conviction.h"
 #include "proto/base/log.h"
 #include "proto/base/rng.h"
 #include "proto/hash.h"
@@ -60,20 +61,31 @@ static void note(const struct node *n, struct audit_commit *c)
     }
 }
 
+void node_audit_offered(struct node *n,
+                        uint64_t round,
+                        const struct hash32 *offer)
+{
+    if (audits(n)) {
+        n->audit.own[round % AUDIT_OWN].round = round;
+        n->audit.own[round % AUDIT_OWN].offer = *offer;
+    }
+}
+
 void node_audit_committed(struct node *n)
 {
     struct node_audit *a = &n->audit;
     const struct plan_body *p = &n->round.last.plan.body;
+    const struct view_body *made_in = ballot_view_of(&n->ballot, &p->view);
 
     a->next.commit.round = 0;
-    if (!audits(n) || !n->round.in_plan || p->n_rollback > 0 ||
-        p->n_members < 2 || round_kind(p) != EXCHANGE_BUTTERFLY) {
+    if (made_in == NULL || !audits(n) || !n->round.in_plan ||
+        p->n_rollback > 0 || p->n_members < 2 ||
+        round_kind(p) != EXCHANGE_BUTTERFLY) {
         return;
     }
     note(n, &a->next.commit);
-    a->next.view = n->ballot.cert.body;
-    a->own[p->round % AUDIT_OWN].round = p->round;
-    a->own[p->round % AUDIT_OWN].offer = p->members[n->round.rank].offer;
+    a->next.view = *made_in;
+    node_audit_offered(n, p->round, &p->members[n->round.rank].offer);
 }
 
 bool node_audit_secret(const struct node *n,
@@ -119,6 +131,11 @@ void node_audit_stop(struct node *n)
     audit_stop(&n->audit.core, n->out);
     n->audit.next.commit.round = 0;
     n->audit.tells = 0;
+    for (uint32_t i = 0; i < AUDIT_OWN; i++) { /* it was given up */
+        if (n->audit.own[i].round > n->held.applied.round) {
+            n->audit.own[i].round = 0;
+        }
+    }
 }
 
 /* ---- a wrong sum -------------------------------------------------------- */
@@ -159,8 +176,9 @@ struct out_span node_span_of(struct node *n,
 }
 
 /* The vote of the member of that rank, as the record of the commit has it.
- * False: it has none, or is of another view than the one that was noted (where
- * the next view decided the round, and nobody's signature came). */
+ * False: it has none (where the next view decided the round, and that member's
+ * signature did not come), or is of another view than the one that was noted.
+ */
 static bool vote_of(const struct node *n,
                     const struct commit *c,
                     uint32_t k,
@@ -183,7 +201,7 @@ static bool vote_of(const struct node *n,
     for (uint32_t i = 0; i < c->n_votes; i++) {
         if (memcmp(c->votes[i].public_key, key, 32) == 0) {
             memcpy(v->sig, c->votes[i].sig, SIGN_BYTES);
-            return true;
+            return conviction_is_signed(v->sig);
         }
     }
     return false;
@@ -212,6 +230,18 @@ static void keep_evidence(struct node *n, const struct audit_block *b)
     }
 }
 
+/* Whether the owner of that sum signed a vote for this plan and result. One
+ * that did not may have summed by another plan that the coordinator showed to
+ * it. */
+static bool has_voted(const struct node *n, const struct audit_block *b)
+{
+    struct commit c;
+    struct vote vote;
+
+    return history_get(&n->history, n->audit.core.commit.round, &c) &&
+           b->owner < c.plan.body.n_members && vote_of(n, &c, b->owner, &vote);
+}
+
 static void convict(struct node *n, const struct audit_block *b)
 {
     struct node_audit *a = &n->audit;
@@ -221,6 +251,14 @@ static void convict(struct node *n, const struct audit_block *b)
     char name[ID_SHORT_MAX];
 
     id_short(who, name);
+    if (!has_voted(n, b)) {
+        out_log(n->out, LOG_WARN,
+                "round %llu: %s summed wrongly, but did not vote for that; it "
+                "rests when more than half say so",
+                (unsigned long long)c->round, name);
+        rests_add(&a->silence, who, n->held.known.round + 1);
+        return;
+    }
     out_log(n->out, LOG_WARN,
             "round %llu: %s summed elements %llu to %llu wrongly, and voted "
             "for it; it is left out when more than half have seen that",

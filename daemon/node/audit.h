@@ -51,6 +51,12 @@ bool node_audit_secret(const struct node *n,
 /* A round was committed, with this peer. */
 void node_audit_committed(struct node *n);
 
+/* What we offered is in the commit of that round: others may ask for it, also
+ * where we have the commit from them. */
+void node_audit_offered(struct node *n,
+                        uint64_t round,
+                        const struct hash32 *offer);
+
 /* Its result is in place: repeat some of its sums. */
 void node_audit_applied(struct node *n);
 

@@ -249,22 +249,15 @@ bool node_follow_pauses(struct node *n)
 /* How much of our open contribution is in that commit: parts of it where an
  * attempt that we were in failed, and the next one inherited what was done. One
  * that was in no exchange is in none: the same steps in a range were made by
- * the process that this peer was before it restarted. */
+ * the process that this peer was before it restarted. What the record says of
+ * who voted is not proven where a view decided the round, so it is not read. */
 static enum node_spent spent_in(const struct node *n, const struct commit *c)
 {
     const struct ready_body *mine = &n->round.mine;
     uint64_t all = terms_elements(&n->terms, c->plan.body.round);
-    bool in_members = false;
+    bool in_members = round_is_exposed_in(&n->round, &c->plan.body);
     uint64_t share;
 
-    for (uint32_t k = 0; k < c->n_votes && k < c->plan.body.n_members; k++) {
-        const struct plan_member *m = &c->plan.body.members[k];
-
-        if (memcmp(c->votes[k].public_key, n->opt.public_key, 32) == 0) {
-            in_members = m->first_step == mine->first_step &&
-                         m->last_step == mine->last_step;
-        }
-    }
     share = inherit_share(&c->plan.body, in_members, &n->opt.self,
                           mine->first_step, mine->last_step, all);
     if (!n->round.contributed || !n->round.exposed || share == 0 ||
@@ -280,6 +273,7 @@ static enum node_spent spent_in(const struct node *n, const struct commit *c)
 static void begin(struct node *n, const struct commit *c)
 {
     const struct plan_body *p = &c->plan.body;
+    enum node_spent spent;
     struct node_point target;
 
     if (!hash32_eq(&p->base, &n->held.applied.commit)) {
@@ -298,7 +292,11 @@ static void begin(struct node *n, const struct commit *c)
     }
     n->sync.delta = *c;
     n->sync.expect = c->result;
-    node_held_spend(&n->held, spent_in(n, c));
+    spent = spent_in(n, c);
+    node_held_spend(&n->held, spent);
+    if (spent == SPENT_WHOLLY) {
+        node_audit_offered(n, p->round, &n->round.mine.offer);
+    }
     n->sync.phase = SYNC_REDUCED;
     (void)node_fetch(
         n, &(struct transfer_object){

@@ -128,6 +128,8 @@ void node_apply(struct node *n, enum buffer_kind buffer, enum node_spent spent)
     job->apply.buffer = buffer;
     job->apply.rebase = spent == SPENT_NOT;
     job->apply.share = job->apply.rebase ? 0.0 : own_share(n, plan);
+    job->apply.ours = buffer == BUFFER_RING ||
+                      (spent == SPENT_WHOLLY && n->round.contributed);
     job->apply.undo = spent == SPENT_PARTLY ? node_work_undo(n) : 0;
     node_held_begin(&n->held, buffer == BUFFER_RING ? &n->round.last.result
                                                     : &n->sync.expect);

@@ -179,13 +179,56 @@ static void attest(struct node *n, const struct commit *c)
 
 /* ---- records ------------------------------------------------------- */
 
+/* Whether that member says that it holds that commit, or a later one, in our
+ * view. */
+static bool
+says_it_holds(const struct node *n, uint32_t member, const struct commit *c)
+{
+    int row = n->ballot.rows[member];
+    const struct heartbeat *beat;
+    struct hash32 hash;
+
+    if (row == MEMBERS_NONE || !n->members.peers[row].has_beat) {
+        return false;
+    }
+    beat = &n->members.peers[row].beat;
+    message_commit_hash(&c->plan.body, &c->result, &hash);
+    return beat->has_view && hash32_eq(&beat->view, &n->ballot.hash) &&
+           (beat->round > c->plan.body.round ||
+            (beat->round == c->plan.body.round &&
+             hash32_eq(&beat->commit, &hash)));
+}
+
+/* Whether we gave a closing statement about that round, which says that we do
+ * not know its commit. Who then learns of it by a member that kept its vote
+ * from all others would be of another mind than the view that follows from
+ * these statements. Where too few are left that do not hold it, and can answer,
+ * no such view is to be expected. */
+static bool is_closed(const struct node *n, const struct commit *c)
+{
+    const struct view_body *v = &n->ballot.cert.body;
+    uint64_t without = ~n->ballot.lost;
+
+    if (!n->round.frozen || c->plan.body.round != n->round.round ||
+        !hash32_eq(&c->plan.body.view, &n->ballot.hash)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        if (says_it_holds(n, i, c)) {
+            without &= ~(1ULL << i);
+        }
+    }
+    return view_quorum(v, without, n->ballot.departed.mask);
+}
+
 /* A commit of our own view that we have not heard of. */
 static void learn_commit(struct node *n, const struct commit *c)
 {
     const struct plan_body *p = &c->plan.body;
     struct hash32 hash;
 
-    if (!n->ballot.have || p->round != n->held.known.round + 1 ||
+    if (!n->ballot.have || is_closed(n, c) ||
+        p->round != n->held.known.round + 1 ||
         !hash32_eq(&p->base, &n->held.known.commit) ||
         !round_commit_valid(&n->round, c)) {
         return;

@@ -41,12 +41,12 @@ void node_work_open(struct node *n)
 
 /* True: the work of that member can be made again. */
 static bool find_lease(const struct node *n,
+                       const struct view_body *v,
                        const struct plan_body *plan,
                        const struct plan_member *p,
                        const struct peer_id *id,
                        struct work_maker *m)
 {
-    const struct view_body *v = &n->ballot.cert.body;
     const struct round_record *r = &n->text.record;
     const bool known =
         r->known && !n->text.assumed && hash32_eq(&plan->base, &r->hash);
@@ -88,11 +88,15 @@ static void zeros_of(uint64_t elements, uint32_t block, struct hash32 *root)
     blocks_same(&leaf, &last, n, root);
 }
 
-/* What the last commit says of work. */
-static void describe(const struct node *n, struct work_commit *c)
+/* What the last commit says of work. `made_in`: the view of its plan; NULL: it
+ * is not known here, so nothing can be told of its members. */
+static void describe(const struct node *n,
+                     const struct view_body *made_in,
+                     struct work_commit *c)
 {
     const struct plan_body *p = &n->round.last.plan.body;
-    const struct view_body *v = &n->ballot.cert.body;
+    const struct view_body *v =
+        made_in != NULL ? made_in : &n->ballot.cert.body;
 
     memset(c, 0, sizeof *c);
     c->what.round = p->round;
@@ -102,7 +106,7 @@ static void describe(const struct node *n, struct work_commit *c)
     c->what.every = n->opt.audit_every;
     c->before = p->base;
     c->inherits = p->n_ranges > 0;
-    c->takes_back = p->n_rollback > 0;
+    c->takes_back = p->n_rollback > 0 || made_in == NULL;
     c->anew = n->terms.moments_anew;
     c->base = n->held.state_hash;
     c->elements = terms_elements(&n->terms, p->round);
@@ -111,14 +115,14 @@ static void describe(const struct node *n, struct work_commit *c)
     for (uint32_t i = 0; i < v->n_members; i++) {
         c->what.member[i] = id_of_public(v->members[i].public_key);
     }
-    for (uint32_t k = 0; k < p->n_members; k++) {
+    for (uint32_t k = 0; k < p->n_members && made_in != NULL; k++) {
         uint32_t i = p->members[k].index;
 
         if (i >= c->what.n) {
             continue;
         }
         c->maker[i].leads = leads(p, &p->members[k]);
-        if (find_lease(n, p, &p->members[k], &c->what.member[i],
+        if (find_lease(n, v, p, &p->members[k], &c->what.member[i],
                        &c->maker[i])) {
             c->what.lease |= 1ULL << i;
         }
@@ -131,14 +135,16 @@ void node_work_committed(struct node *n, bool decided)
         decided && n->round.in_plan &&
         hash32_eq(&n->round.last.plan.body.base, &n->text.record.hash);
     struct work_commit *c = with_us ? &n->work.next : &n->work.heard;
+    const struct view_body *v =
+        ballot_view_of(&n->ballot, &n->round.last.plan.body.view);
 
     if (!audits(n)) {
         n->work.next.what.round = 0;
         return;
     }
-    describe(n, c);
-    if (with_us && hash32_eq(&n->round.last.plan.body.view, &n->ballot.hash)) {
-        conviction_commit(&n->work.notes, &n->ballot.cert.body, &n->round.last,
+    describe(n, v, c);
+    if (with_us && v != NULL) {
+        conviction_commit(&n->work.notes, v, &n->round.last,
                           &n->round.last_hash);
     }
     work_follow(&n->work.core, c);

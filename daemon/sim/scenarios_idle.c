@@ -10,22 +10,29 @@
  *   4  NO_DATA   send no data
  *   5  ONE       send no data to the honest member behind them
  *
- * and, where idle.kind says so:
+ *   6  NO_VOTE   vote for no plan, nor count votes
+ *   7  OTHER     vote for other bytes than they have
+ *   8  NO_SUM    keep what they summed from every other honest member
+ *   9  NO_SUMS   keep it from all
+ *  10  SUMS      send each honest member other bytes than they summed
+ *  11  KEYS      do as 8, and name other voters in the records of commits
+ *  12  FALSE     where it is their turn, make a plan that is not true of one
+ *                honest member, to which they show another one
  *
- *   6  NO_VOTE   vote for no plan, nor count votes, and deny in ballots that
- *                they did: this stops a run (p2p/round/STRANGERS.md)
+ * From 6 on they deny in ballots that they voted.
  *
  * P: the run goes on: in no part of it as long as STILL_MS is there no commit,
  * and each honest member has a part in a third of the rounds.
  */
 #include <inttypes.h>
 
+#include "daemon/node/inspect.h"
 #include "daemon/sim/sim_internal.h"
 #include "daemon/sim/world/internal.h"
 
 #define LOOK_MS  100
-#define STILL_MS 60000
-#define LEAST    30 /* rounds that are needed to judge */
+#define STILL_MS 60000 /* with one such member; with more five times that */
+#define LEAST    30    /* rounds that are needed to judge */
 
 enum idle_kind {
     KIND_NO_PLAN = 1,
@@ -34,7 +41,13 @@ enum idle_kind {
     KIND_NO_DATA,
     KIND_ONE,
     KIND_NO_VOTE,
-    KINDS = KIND_ONE, /* that take turns */
+    KIND_OTHER,
+    KIND_NO_SUM,
+    KIND_NO_SUMS,
+    KIND_SUMS,
+    KIND_KEYS,
+    KIND_FALSE,
+    KINDS = KIND_FALSE,
 };
 
 static enum idle_kind kind_of(const struct sim *s)
@@ -46,6 +59,11 @@ static enum idle_kind kind_of(const struct sim *s)
 static uint32_t n_idle(const struct sim *s)
 {
     return s->idle.liars > 0 ? s->idle.liars : (s->n - 1) / 3;
+}
+
+static uint32_t still_ms(const struct sim *s)
+{
+    return n_idle(s) > 1 ? 5 * STILL_MS : STILL_MS;
 }
 
 static bool is_idle(const struct sim *s, uint32_t peer)
@@ -82,12 +100,113 @@ static bool drops_vote(const struct sim *s,
             (kind_of(s) == KIND_NOW_THEN && v->epoch % 2 == 0));
 }
 
-static bool denies(const struct sim *s, uint32_t from)
+/* Of the honest members every other one. */
+static bool is_second(const struct sim *s, uint32_t peer)
 {
-    return is_idle(s, from) && kind_of(s) == KIND_NO_VOTE;
+    uint32_t at = (peer + s->n - s->victim) % s->n;
+
+    return !is_idle(s, peer) && (at - n_idle(s)) % 2 == 1;
+}
+
+/* A segment that is final: it has the sum of all contributions. */
+static bool keeps_sum(void *self,
+                      uint32_t from,
+                      uint32_t to,
+                      const struct segment *seg,
+                      uint8_t *bytes,
+                      size_t len)
+{
+    const struct sim *s = self;
+
+    if (!s->idle.begun || !is_idle(s, from) || is_idle(s, to) ||
+        seg->buffer != BUFFER_RING || !seg->final) {
+        return false;
+    }
+    if (kind_of(s) == KIND_SUMS) {
+        bytes[len / 2] ^= (uint8_t)to;
+    }
+    return kind_of(s) == KIND_NO_SUMS ||
+           ((kind_of(s) == KIND_NO_SUM || kind_of(s) == KIND_KEYS) &&
+            is_second(s, to));
+}
+
+static bool alter_vote(const struct sim *s,
+                       uint32_t from,
+                       uint32_t to,
+                       const struct signer *pen,
+                       struct vote *v)
+{
+    if (drops_vote(s, from, to, &v->body)) {
+        v->body.epoch = ~v->body.epoch;
+        return true;
+    }
+    if (kind_of(s) == KIND_OTHER && is_idle(s, from)) {
+        v->body.result.b[0] ^= 1;
+        return message_sign(pen, &vote_body_schema, &v->body, v->sig) == 0;
+    }
+    return false;
+}
+
+/* Whether that plan was made by its sender. */
+static bool
+is_maker(const struct sim *s, uint32_t from, const struct plan_body *p)
+{
+    const struct node *node = s->nodes[from];
+    const struct ballot *b = node == NULL ? NULL : node_parts(node).ballot;
+
+    return b != NULL && b->have && p->epoch == b->cert.body.epoch &&
+           view_coordinator(&b->cert.body, p->round) == (uint32_t)b->self_index;
 }
 
 /* What is not said, is said of an attempt that there is not. */
+static bool alter_plan(const struct sim *s,
+                       uint32_t from,
+                       uint32_t to,
+                       const struct signer *pen,
+                       struct plan *p)
+{
+    uint32_t of = (s->victim + n_idle(s)) % s->n;
+    const struct node *node = s->nodes[from];
+
+    if (drops_plan(s, from, to, &p->body)) {
+        p->body.epoch = ~p->body.epoch;
+        return true;
+    }
+    if (kind_of(s) != KIND_FALSE || !is_idle(s, from) || to == of ||
+        !is_maker(s, from, &p->body)) {
+        return false;
+    }
+    for (uint32_t k = 0; k < p->body.n_members; k++) {
+        const struct peer_id *id =
+            &node_parts(node).ballot->ids[p->body.members[k].index];
+
+        if (id_eq(id, &world_identity(s->world, of)->id)) {
+            p->body.members[k].first_step++;
+            p->body.members[k].last_step++;
+        }
+    }
+    return message_sign(pen, &plan_body_schema, &p->body, p->sig) == 0;
+}
+
+/* Whoever reads who voted finds other keys there. */
+static bool alter_commit(const struct sim *s, uint32_t from, struct commit *c)
+{
+    for (uint32_t k = 0; k < c->n_votes; k++) {
+        c->votes[k].public_key[3] ^= 1;
+    }
+    return is_idle(s, from) && kind_of(s) == KIND_KEYS;
+}
+
+static bool alter_promise(const struct sim *s,
+                          uint32_t from,
+                          const struct signer *pen,
+                          struct promise *p)
+{
+    p->body.said.closing = CLOSING_NONE;
+    return is_idle(s, from) && kind_of(s) >= KIND_NO_VOTE &&
+           message_sign(pen, &promise_body_schema, &p->body, p->sig) == 0;
+}
+
 static uint32_t keep(void *self,
                      uint32_t from,
                      uint32_t to,
@@ -98,32 +217,37 @@ static uint32_t keep(void *self,
 {
     struct sim *s = self;
     struct signer pen = signer_keyed(world_identity(s->world, from));
-    struct promise promise;
-    struct plan plan;
-    struct vote vote;
-    int n = -1;
+    const struct msg_schema *schema = message_schema(message);
+    union {
+        struct promise promise;
+        struct commit commit;
+        struct plan plan;
+        struct vote vote;
+    } m;
+    bool altered = false;
+    int n;
 
-    if (!s->idle.begun) {
+    if (!s->idle.begun ||
+        (message != MESSAGE_PLAN && message != MESSAGE_VOTE &&
+         message != MESSAGE_COMMIT && message != MESSAGE_PROMISE) ||
+        msg_decode(schema, bytes, len, &m) != 0) {
         return len;
     }
-    if (message == MESSAGE_PLAN &&
-        msg_decode(&plan_schema, bytes, len, &plan) == 0 &&
-        drops_plan(s, from, to, &plan.body)) {
-        plan.body.epoch = ~plan.body.epoch;
-        n = msg_encode(&plan_schema, &plan, bytes, cap);
-    } else if (message == MESSAGE_VOTE &&
-               msg_decode(&vote_schema, bytes, len, &vote) == 0 &&
-               drops_vote(s, from, to, &vote.body)) {
-        vote.body.epoch = ~vote.body.epoch;
-        n = msg_encode(&vote_schema, &vote, bytes, cap);
-    } else if (message == MESSAGE_PROMISE && denies(s, from) &&
-               msg_decode(&promise_schema, bytes, len, &promise) == 0) {
-        promise.body.said.closing = CLOSING_NONE;
-        n = message_sign(&pen, &promise_body_schema, &promise.body,
-                         promise.sig) != 0
-                ? -1
-                : msg_encode(&promise_schema, &promise, bytes, cap);
+    switch (message) {
+    case MESSAGE_PLAN:
+        altered = alter_plan(s, from, to, &pen, &m.plan);
+        break;
+    case MESSAGE_VOTE:
+        altered = alter_vote(s, from, to, &pen, &m.vote);
+        break;
+    case MESSAGE_COMMIT:
+        altered = alter_commit(s, from, &m.commit);
+        break;
+    default:
+        altered = alter_promise(s, from, &pen, &m.promise);
+        break;
     }
+    n = altered ? msg_encode(schema, &m, bytes, cap) : -1;
     return n < 0 ? len : (uint32_t)n;
 }
 
@@ -162,9 +286,9 @@ static void look_call(void *data, uint64_t arg)
         s->idle.round = c->round;
         s->idle.round_ms = now_ms;
         judge_commit(s, c);
-    } else if (now_ms - s->idle.round_ms > STILL_MS) {
+    } else if (now_ms - s->idle.round_ms > still_ms(s)) {
         check_fail(s->check, "P: no commit after round %" PRIu64 " for %u s",
-                   s->idle.round, STILL_MS / 1000);
+                   s->idle.round, still_ms(s) / 1000);
     }
     if (s->idle.round >= s->rounds) {
         s->idle.begun = false; /* they come to the same end */
@@ -189,6 +313,7 @@ void options_idle(struct sim *s)
 {
     s->world_opt.tamper = keep;
     s->world_opt.tamper_self = s;
+    s->world_opt.tamper_bulk = keeps_sum;
     s->world_opt.cut = keeps_data;
     s->world_opt.cut_self = s;
 }

@@ -593,6 +593,19 @@ uint64_t butterfly_missing(const struct butterfly *b)
     return mask;
 }
 
+uint64_t butterfly_unheard(const struct butterfly *b)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < b->shape.cut.n; i++) {
+        const struct butterfly_edge *e = &b->edges[i];
+
+        mask |=
+            i != b->rank && e->heard.number < e->hear.number ? 1ULL << i : 0;
+    }
+    return mask;
+}
+
 const struct peer_id *butterfly_laggard(const struct butterfly *b, bool *sends)
 {
     const struct butterfly_edge *gives = NULL, *takes = NULL, *owes = NULL;

@@ -145,6 +145,9 @@ const struct peer_id *butterfly_laggard(const struct butterfly *b, bool *sends);
 /* Members, by rank, that owe us a contribution that is asked for. */
 uint64_t butterfly_missing(const struct butterfly *b);
 
+/* The same, that owe us final bytes. */
+uint64_t butterfly_unheard(const struct butterfly *b);
+
 /* Segments completed in all directions: grows while it lives. */
 uint64_t butterfly_progress(const struct butterfly *b);
 

@@ -10,7 +10,8 @@
  * of the highest ballot already accepted by one of them, where half of the view
  * may have accepted it, or a new one made of everybody who answered, with the
  * fate of the round in flight:
- *     somebody committed it, or all left members of its plan voted the same
+ *     somebody committed it, all left members of its plan voted the same, or
+ *     half of all members did
  *     -> committed; else -> aborted, and tried again in the new epoch.
  * Nobody believes the owner: ACCEPT carries the promises and the JOINs that the
  * value is made of, and whoever signs it makes it again (ballot_value.c).
@@ -103,7 +104,10 @@ struct ballot {
     bool have, restored;
     struct view_cert cert;
     struct hash32 hash; /* of cert.body */
-    int self_index;     /* in the view; -1 when !have */
+    /* The one that it followed here, and its hash; zeros: none. */
+    struct view_body before;
+    struct hash32 before_hash;
+    int self_index; /* in the view; -1 when !have */
     struct peer_id ids[VIEW_MEMBERS_MAX];
     int rows[VIEW_MEMBERS_MAX]; /* in members; MEMBERS_NONE for oneself */
     struct departures departed;
@@ -264,6 +268,11 @@ void ballot_joiners_follow(struct ballot *b,
 
 /* Whether we, who have no view, are bound to that peer (row) as its founder. */
 bool ballot_founds(const struct ballot *b, int peer);
+
+/* The view of that hash, if it is ours or the one before it here: a commit that
+ * our view decided was planned in that one. NULL: it is another one. */
+const struct view_body *ballot_view_of(const struct ballot *b,
+                                       const struct hash32 *view);
 
 /* Which member of our view this is; -1: none, or we are in none. */
 int ballot_index(const struct ballot *b, const struct peer_id *id);

@@ -262,8 +262,15 @@ static bool value_acceptable(const struct ballot *b,
                view_index_key(v, b->opt.public_key) >= 0;
     }
     return ballot_names_our_view(b, a->epoch, &a->view) &&
-           v->epoch == a->epoch + 1 && hash32_eq(&v->prev, &b->hash) &&
-           (!b->have || v->round >= ctx->closing.round);
+           v->epoch == a->epoch + 1 && hash32_eq(&v->prev, &b->hash);
+}
+
+/* Whether it takes back a commit that we know of. */
+static bool takes_back(const struct ballot *b,
+                       const struct ballot_context *ctx,
+                       const struct view_body *v)
+{
+    return b->have && v->mode != VIEW_FOUND && v->round < ctx->closing.round;
 }
 
 /* Whether its sender may propose in that ballot, and we are free to accept. */
@@ -319,6 +326,9 @@ void ballot_on_accept(struct ballot *b,
     if (!b->has_promised && a->mode != VIEW_FOUND) {
         bind_to_majority(b, ctx, a);
         return;
+    }
+    if (takes_back(b, ctx, &p->value)) {
+        return; /* the next owner makes another one, with our promise */
     }
     again = a->ballot != p->ballot &&
             view_ballot_owner(&b->cert.body, a->ballot) !=

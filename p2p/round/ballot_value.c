@@ -46,7 +46,7 @@ says_of(const struct statement *q, uint64_t round, const struct hash32 *commit)
     if (q->round >= round) {
         return q->round > round ? 0 : hash32_eq(&q->commit, commit) ? 1 : -1;
     }
-    return q->round + 1 == round && q->closing == CLOSING_VOTED &&
+    return q->round + 1 == round && q->closing != CLOSING_NONE &&
                    hash32_eq(&q->voted, commit)
                ? 1
                : -1;
@@ -166,45 +166,65 @@ static void newest_commit(const struct making *m)
                     : tokens_of(m, best->round, &best->commit);
 }
 
-/* Whether member i voted on the round after, and all of its plan that are left
- * voted the same. */
-static bool all_voted(const struct making *m, uint32_t i)
+/* How many of its plan voted as member i did on the round after, if that
+ * decides it; 0: it does not.
+ *
+ * A commit is made by the votes of all members of a plan: then no honest one
+ * that is left denies it. Where one does, nothing was committed, or it lies.
+ * Either way it may be committed now, if honest members hold its bytes, two at
+ * least, as one of them may die: so half of all full members, or two more than
+ * may lie, say that they do. Who lacks them gets them as after any commit. So
+ * no member that denies its vote, votes otherwise, or is kept from the bytes
+ * ends a round. The vote of a member also says that what the plan has of it is
+ * true; without it those that know that it is not do not count. */
+static uint32_t n_decide(const struct making *m, uint32_t i)
 {
     const struct statement *p = m->said[i];
-    uint32_t n_for = 0;
+    uint32_t n_for = 0, n_sure = 0, n_against = 0;
 
-    if (p->round != m->v->round || p->closing != CLOSING_VOTED ||
+    if (p->round != m->v->round || p->closing == CLOSING_NONE ||
         !(p->plan_members >> i & 1)) {
-        return false;
+        return 0;
     }
     for (uint32_t k = 0; k < m->of->n_members; k++) {
-        const struct statement *q = m->said[k];
+        if (m->counts & p->plan_members & BIT(k)) {
+            bool same = says_of(m->said[k], p->round + 1, &p->voted) > 0;
 
-        if (!(m->counts & p->plan_members & BIT(k))) {
-            continue;
+            n_for += same;
+            n_sure += same && m->said[k]->closing != CLOSING_DOUBTED;
+            n_against += !same;
         }
-        if (q->closing != CLOSING_VOTED || !hash32_eq(&q->voted, &p->voted)) {
-            return false;
-        }
-        n_for++;
     }
-    return is_plan(m, p->plan_members, n_for);
+    if (!is_plan(m, p->plan_members, n_for) ||
+        (n_against > 0 &&
+         n_sure < view_deciders(m->of->old, m->of->departed))) {
+        return 0;
+    }
+    return n_for;
 }
 
 /* The fate of the round in flight, from the closing statements of those who
- * are left; the rule is in ballot.h. Founders were in no plan together. */
+ * are left: what most are for. Founders were in no plan together. */
 static void decide_round(const struct making *m)
 {
     struct view_body *v = m->v;
+    const struct hash32 *best = NULL;
+    uint32_t most = 0;
 
     newest_commit(m);
     for (uint32_t i = 0; i < m->of->n_members && m->of->mode != VIEW_FOUND;
          i++) {
-        if ((m->counts >> i & 1) && all_voted(m, i)) {
-            v->commit = m->said[i]->voted;
-            v->tokens = tokens_of(m, ++v->round, &v->commit);
-            return;
+        uint32_t n = m->counts >> i & 1 ? n_decide(m, i) : 0;
+
+        if (n > most ||
+            (n > 0 && n == most && hash32_cmp(&m->said[i]->voted, best) < 0)) {
+            most = n;
+            best = &m->said[i]->voted;
         }
+    }
+    if (best != NULL) {
+        v->commit = *best;
+        v->tokens = tokens_of(m, ++v->round, best);
     }
 }
 

@@ -239,6 +239,10 @@ void ballot_adopt(struct ballot *b,
     ballot_charge_askers(b, &cert->body);
     acceptor_reset(b, ctx->now_ms);
     b->has_pending = false;
+    if (b->have) {
+        b->before = b->cert.body;
+        b->before_hash = b->hash;
+    }
     b->cert = *cert;
     index_view(b, ctx->now_ms);
     enter(b, ctx->now_ms);
@@ -248,6 +252,15 @@ void ballot_adopt(struct ballot *b,
     if ((b->lost & view_full(&b->cert.body)) != 0) {
         ballot_want(b, BALLOT_WANT_CHANGE, ctx->now_ms);
     }
+}
+
+const struct view_body *ballot_view_of(const struct ballot *b,
+                                       const struct hash32 *view)
+{
+    if (b->have && hash32_eq(&b->hash, view)) {
+        return &b->cert.body;
+    }
+    return hash32_eq(&b->before_hash, view) ? &b->before : NULL;
 }
 
 void ballot_drop_view(struct ballot *b, uint64_t now_ms)

@@ -113,7 +113,7 @@ int conviction_check(const struct conviction *c,
 /* ---- notes ---------------------------------------------------------------
  */
 
-static bool is_signed(const uint8_t sig[SIGN_BYTES])
+bool conviction_is_signed(const uint8_t sig[SIGN_BYTES])
 {
     static const uint8_t none[SIGN_BYTES];
 
@@ -141,7 +141,7 @@ void conviction_commit(struct conviction_notes *notes,
     for (uint32_t k = 0; k < record->n_votes && k < p->n_members; k++) {
         int at = view_index_key(view, record->votes[k].public_key);
 
-        if (at >= 0 && is_signed(record->votes[k].sig)) {
+        if (at >= 0 && conviction_is_signed(record->votes[k].sig)) {
             c->voted |= 1ULL << at;
             memcpy(c->sig[at], record->votes[k].sig, SIGN_BYTES);
         }

@@ -74,6 +74,10 @@ struct conviction_notes {
     } words[VIEW_MEMBERS_MAX];
 };
 
+/* Whether a vote in a record has its signature: where a view decided the round
+ * only those have it that came here. */
+bool conviction_is_signed(const uint8_t sig[SIGN_BYTES]);
+
 /* The record of a commit of that view, whose hash is `hash`. */
 void conviction_commit(struct conviction_notes *notes,
                        const struct view_body *view,

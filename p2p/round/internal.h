@@ -4,7 +4,7 @@
  *   round/ready.c   contributions offered
  *   round/plan.c    who takes part, in which order
  *   round/rollback.c   a plan that takes back an earlier round
- *   round/idle.c    who gave nothing to an attempt that failed
+ *   round/idle.c    who may be to blame for attempts that failed
  *   round/lease_share.c   and who holds which part of the text after it
  *   round/reduce.c  the exchange, its end, and what a failed one leaves
  *   round/vote.c    votes and the commit
@@ -95,10 +95,16 @@ bool round_has_astray(const struct round *r, uint64_t mask);
 
 /* ---- round/idle.c ------------------------------------------------------- */
 
-#define IDLE_MOST_LOG2 4 /* a rest is at most of 16 rounds */
+/* A rest is at most of 2^4 rounds; of who was drawn at least of 2^2. */
+#define IDLE_MOST_LOG2   4
+#define DRAWN_LEAST_LOG2 2
 
 /* The plan was taken. */
 void round_idle_follow(struct round *r);
+
+/* Whether the plan has other figures of a member than its READY here, or that
+ * READY is not here. */
+bool round_doubts(const struct round *r);
 
 /* Members of the plan, by rank, whose contributions this attempt waits for; 0:
  * it does not stand still, or nobody can tell. */
@@ -110,6 +116,14 @@ uint64_t round_idle_untold(struct round *r);
 /* The attempt failed: name them. */
 void round_note_idle(struct round *r, struct out *out);
 
+/* Of those of the view (bits) that a plan could have, whom it is to have: after
+ * too many failed attempts not all. */
+uint64_t round_without_drawn(const struct round *r, uint64_t mask);
+
+/* The plan that is followed is committed. After so many failed attempts, name
+ * who is not in it. */
+void round_note_stuck(struct round *r);
+
 /* Full members whose READY starts from our state. */
 uint64_t round_ready_mask(const struct round *r);
 
@@ -118,6 +132,15 @@ uint64_t round_ready_mask(const struct round *r);
 void round_watch_ready(struct round *r, uint64_t now_ms);
 
 /* ---- round/plan.c ----------------------------------------------------- */
+
+/* The members of `mask` that fit into one exchange. */
+uint64_t round_fitting(const struct round *r, uint64_t mask);
+
+/* Whether a plan of these could be: more than half, and something to add. */
+bool round_is_enough(const struct round *r, uint64_t mask);
+
+/* What is drawn for the order of an attempt; all members draw alike. */
+uint64_t round_order_seed(const struct round *r);
 
 void round_make_plan(struct round *r, uint64_t now_ms, struct out *out);
 
@@ -157,7 +180,8 @@ void round_vote(struct round *r,
  * a vote without a result. */
 void round_witness(struct round *r, uint64_t now_ms, struct out *out);
 
-/* Whether members voted for different bytes: nobody knows whose are right. */
+/* Whether members voted for different bytes, or for another plan: nobody knows
+ * whose are right. */
 bool round_votes_differ(const struct round *r);
 
 /* ---- round/time.c ----------------------------------------------------- */

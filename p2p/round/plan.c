@@ -34,7 +34,7 @@ static void graph_of(const struct round *r, bool direct, struct order_graph *g)
     }
 }
 
-static uint64_t order_seed(const struct round *r)
+uint64_t round_order_seed(const struct round *r)
 {
     uint64_t words[] = {hash32_u64(&round_view(r)->run), r->epoch, r->round, 3};
 
@@ -51,7 +51,7 @@ static bool shows_idle(const struct round *r)
 /* The members of `mask` that fit into one ring, or into a butterfly, where
  * every member sends to every other. In the next round other members are left
  * out. */
-static uint64_t fitting(const struct round *r, uint64_t mask)
+uint64_t round_fitting(const struct round *r, uint64_t mask)
 {
     static const uint64_t even[VIEW_MEMBERS_MAX];
     struct order_graph g;
@@ -59,13 +59,13 @@ static uint64_t fitting(const struct round *r, uint64_t mask)
 
     graph_of(r, false, &g);
     if (r->terms.exchange == EXCHANGE_BUTTERFLY || shows_idle(r)) {
-        all = order_clique(&g, mask, even, order_seed(r));
+        all = order_clique(&g, mask, even, round_order_seed(r));
         if (r->terms.exchange == EXCHANGE_BUTTERFLY ||
             view_quorum(round_view(r), all, r->ballot->departed.mask)) {
             return all;
         }
     }
-    return order_largest(&g, mask, even, order_seed(r));
+    return order_largest(&g, mask, even, round_order_seed(r));
 }
 
 /* The members of `mask` in the order of the last commit, new ones at its end.
@@ -109,11 +109,11 @@ static bool find_ring(const struct round *r,
     struct rates rates;
 
     if (!last_order(r, g, mask, at) &&
-        !order_ring(g, mask, order_seed(r), at)) {
+        !order_ring(g, mask, round_order_seed(r), at)) {
         return false;
     }
     rates_init(&rates, r->opt.bandwidth, r->ballot->ids, v->n_members, now_ms);
-    (void)rates_order(&rates, g, mask, order_seed(r), at);
+    (void)rates_order(&rates, g, mask, round_order_seed(r), at);
     return true;
 }
 
@@ -128,7 +128,7 @@ static bool find_order(const struct round *r,
 
     if (r->terms.exchange == EXCHANGE_BUTTERFLY) {
         order_init(&g, round_view(r)->n_members);
-        return order_ring(&g, mask, order_seed(r), at);
+        return order_ring(&g, mask, round_order_seed(r), at);
     }
     graph_of(r, true, &g);
     if (find_ring(r, &g, mask, now_ms, at)) {
@@ -173,11 +173,11 @@ static bool find_sites(const struct round *r,
     }
     order_near(mask, near, &s);
     graph_of(r, true, &g);
-    if (order_nested(&g, mask, &s, order_seed(r), at, gateway)) {
+    if (order_nested(&g, mask, &s, round_order_seed(r), at, gateway)) {
         return true;
     }
     graph_of(r, false, &g);
-    return order_nested(&g, mask, &s, order_seed(r), at, gateway);
+    return order_nested(&g, mask, &s, round_order_seed(r), at, gateway);
 }
 
 static void plan_order(const struct round *r,
@@ -216,8 +216,7 @@ static void plan_order(const struct round *r,
     }
 }
 
-/* Whether a plan of these could be: more than half, and something to add. */
-static bool is_enough(const struct round *r, uint64_t mask)
+bool round_is_enough(const struct round *r, uint64_t mask)
 {
     uint64_t tokens = 0;
 
@@ -286,7 +285,7 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
     uint32_t first = (uint32_t)((hash32_u64(&r->base) + r->epoch) % n);
     uint64_t left = mask & ~rejected_by_most(r, mask);
 
-    left = is_enough(r, left) ? left : mask;
+    left = round_is_enough(r, left) ? left : mask;
     for (uint32_t turn = 0; turn < 3; turn++) { /* both, one, one */
         for (uint32_t k = 0; k < n; k++) {
             uint32_t i = (first + k) % n;
@@ -294,7 +293,7 @@ static uint64_t without_rejected(const struct round *r, uint64_t mask)
             uint64_t out = named | (turn == 0 ? BIT(i) : 0);
 
             if (named != 0 && (turn != 1 || is_unnamed(r, i, left)) &&
-                is_enough(r, left & ~out)) {
+                round_is_enough(r, left & ~out)) {
                 left &= ~out;
             }
         }
@@ -322,14 +321,14 @@ static uint64_t without_resting(const struct round *r, uint64_t mask)
     for (uint32_t i = 0; i < r->n_astray; i++) { /* most named first */
         for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
             if (id_eq(&r->astray[i], &r->ballot->ids[k]) &&
-                is_enough(r, left & ~BIT(k))) {
+                round_is_enough(r, left & ~BIT(k))) {
                 left &= ~BIT(k);
             }
         }
     }
     for (uint32_t k = 0; k < round_view(r)->n_members; k++) {
         if (2 * n_finding_silent(r, k) > view_n_full(round_view(r)) &&
-            is_enough(r, left & ~BIT(k))) {
+            round_is_enough(r, left & ~BIT(k))) {
             left &= ~BIT(k);
         }
     }
@@ -359,7 +358,7 @@ static uint64_t usable(const struct round *r, uint64_t ready)
 
     for (int strict = 1; strict >= 0; strict--) {
         for (int k = 0; k < 4; k++) {
-            if (is_enough(r, fitting(r, some[k])) &&
+            if (round_is_enough(r, round_fitting(r, some[k])) &&
                 !(strict && quarrels(r, some[k]))) {
                 return some[k];
             }
@@ -586,7 +585,6 @@ follow(struct round *r, const struct plan *p, uint64_t now_ms, struct out *out)
     r->started_ms = now_ms;
     r->resend_ms = now_ms + RESEND_MS;
     message_hash(&plan_body_schema, "loco-plan-1", &p->body, &r->plan_hash);
-    round_idle_follow(r);
     r->plan_mask = 0;
     r->in_plan = false;
     for (uint32_t k = 0; k < p->body.n_members; k++) {
@@ -597,6 +595,12 @@ follow(struct round *r, const struct plan *p, uint64_t now_ms, struct out *out)
             r->in_plan = true;
             r->rank = k;
         }
+    }
+    round_idle_follow(r);
+    if (r->in_plan && r->round == round_view(r)->round + 1) {
+        /* Who entered this view after us did not take it, and doubts the plan
+         * without it (idle.c). */
+        round_ready_send(r, UINT64_MAX, out);
     }
     if (p->body.n_rollback > 0) {
         if (r->in_plan) {
@@ -616,18 +620,19 @@ static void
 plan_work(const struct round *r, uint64_t now_ms, struct plan_body *p)
 {
     uint64_t ready = round_ready_mask(r) & ~rollback_asks(r);
-    uint64_t may = usable(r, ready), fit = fitting(r, may), mask;
+    uint64_t may = round_without_drawn(r, usable(r, ready));
+    uint64_t fit = round_fitting(r, may), mask;
     bool anew = may != ready; /* all parts with the same contributors */
 
     mask = inherit_choose(&r->kept, r->readies, r->ballot->ids,
                           round_view(r)->members, fit, p);
-    if (!view_quorum(round_view(r), fitting(r, mask),
+    if (!view_quorum(round_view(r), round_fitting(r, mask),
                      r->ballot->departed.mask) ||
         anew) {
         mask = fit; /* too few were in it: all begin again */
         p->n_ranges = 0;
     }
-    plan_order(r, fitting(r, mask), now_ms, p);
+    plan_order(r, round_fitting(r, mask), now_ms, p);
     inherit_holds(r->readies, p);
     plan_shares(r, now_ms, p);
 }

@@ -54,7 +54,8 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     r->mine.text =
         r->opt.text == NULL ? (struct text_span){0, 0} : *r->opt.text;
     r->mine.near = near_mask(r);
-    r->mine.silent = named(r, r->opt.silence) | named(r, &r->idle.rests);
+    r->mine.silent = named(r, r->opt.silence) | named(r, &r->idle.rests) |
+                     named(r, &r->idle.drawn);
     r->mine.astray = r->terms.watches ? named(r, r->opt.astray) : 0;
     memset(&r->mine.offer, 0, sizeof r->mine.offer);
     if (r->terms.audits && r->mine.n_rollback == 0) {

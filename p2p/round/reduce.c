@@ -101,6 +101,28 @@ static void open_bulks(const struct round *r,
     }
 }
 
+static void expose(struct round *r)
+{
+    uint32_t at = r->n_exposed++ % ROUND_EXPOSED_MAX;
+
+    r->exposed = true;
+    r->exposed_in[at].view = r->plan.body.view;
+    r->exposed_in[at].index = r->plan.body.members[r->rank].index;
+}
+
+bool round_is_exposed_in(const struct round *r, const struct plan_body *plan)
+{
+    for (uint32_t i = 0; i < r->n_exposed && i < ROUND_EXPOSED_MAX; i++) {
+        for (uint32_t k = 0; k < plan->n_members; k++) {
+            if (hash32_eq(&r->exposed_in[i].view, &plan->view) &&
+                r->exposed_in[i].index == plan->members[k].index) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 void round_reduce(struct round *r, uint64_t now_ms, struct out *out)
 {
     struct exchange_plan plan = exchange_plan(r);
@@ -109,7 +131,7 @@ void round_reduce(struct round *r, uint64_t now_ms, struct out *out)
     r->progress_ms = r->moved_ms = now_ms;
     r->quiet = false;
     r->exchange_progress = 0;
-    r->exposed = true;
+    expose(r);
     r->exchange.attempt = plan.attempt;
     if (plan.cut.n == 1) {
         alone(r, out);
@@ -217,7 +239,8 @@ void round_keep(struct round *r)
 {
     struct peer_id ids[VIEW_MEMBERS_MAX];
 
-    if (r->spoiled || r->terms.audits || round_votes_differ(r)) {
+    if (r->spoiled || r->terms.audits || r->idle.untrue != 0 ||
+        round_votes_differ(r)) {
         r->kept.n = 0;
         return;
     }

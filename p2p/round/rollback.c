@@ -9,10 +9,12 @@
  *
  * Belief. Whoever asks has seen a figure that nobody can prove, so nobody
  * follows another's word: a member is in such a plan only if its own READY
- * names that state, and who did not ask does not vote, not as a witness
- * either. So fewer than a third that lie cannot take back a good commit, and
- * can keep a bad one only where they could stop the commits of all rounds.
- * Members that ask while most do not are left out of the plan as if late.
+ * names that state, and follows it only where it heard the same of all others
+ * in it: some of their votes are enough for a commit (ballot_value.c). Who did
+ * not ask does not vote, not as a witness either. So fewer than a third that
+ * lie cannot take back a good commit, and can keep a bad one only where they
+ * could stop the commits of all rounds. Members that ask while most do not are
+ * left out of the plan as if late.
  */
 #include "p2p/round/rollback.h"
 
@@ -100,6 +102,8 @@ bool rollback_plan_valid(const struct round *r,
                          const struct plan_body *p,
                          uint64_t mask)
 {
+    bool is_ours = mask >> round_self(r) & 1;
+
     if (p->n_ranges > 0 || p->rollback[0].round + 1 >= p->round ||
         hash32_eq(&p->rollback[0].state, &p->state) ||
         !view_byzantine_quorum(round_view(r), mask, r->ballot->departed.mask)) {
@@ -107,12 +111,16 @@ bool rollback_plan_valid(const struct round *r,
     }
     for (uint32_t k = 0; k < p->n_members; k++) {
         const struct plan_member *m = &p->members[k];
+        const struct ready_body *c = &r->readies[m->index];
 
+        if (is_ours && (!(r->ready >> m->index & 1) || c->n_rollback == 0 ||
+                        !rollback_eq(&c->rollback[0], &p->rollback[0]))) {
+            return false; /* it did not ask, as far as is known here */
+        }
         if (m->tokens > 0 || m->holds > 0 || m->share > 0 || m->gateway) {
             return false;
         }
     }
-    return !(mask >> round_self(r) & 1) ||
-           (r->mine.n_rollback > 0 &&
-            rollback_eq(&r->mine.rollback[0], &p->rollback[0]));
+    return !is_ours || (r->mine.n_rollback > 0 &&
+                        rollback_eq(&r->mine.rollback[0], &p->rollback[0]));
 }

@@ -26,6 +26,8 @@ void round_init(struct round *r,
     r->ballot = ballot;
     r->broken = MEMBERS_NONE;
     r->idle.rests.most_log2 = IDLE_MOST_LOG2;
+    r->idle.drawn.more_log2 = DRAWN_LEAST_LOG2 - 1;
+    r->idle.drawn.most_log2 = IDLE_MOST_LOG2 - DRAWN_LEAST_LOG2 + 1;
 }
 
 void round_restart(struct round *r)
@@ -156,6 +158,23 @@ static void resume(struct round *r,
     }
 }
 
+/* Whether nobody of the plan died, was restarted or left: then somebody did
+ * what it should not, or is too slow. */
+static bool all_are_here(const struct round *r)
+{
+    uint64_t gone = r->ballot->lost | r->ballot->departed.mask;
+
+    for (uint32_t k = 0; k < r->plan.body.n_members; k++) {
+        const struct peer_id id = id_of_public(r->plan_keys[k]);
+        int at = view_index(round_view(r), &id);
+
+        if (at < 0 || (gone >> at & 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* End the attempt under way, and every earlier one than `attempt`. `round`:
  * what comes next. Where that is a later round this one was committed, and we
  * have heard of it by somebody's COMMIT. */
@@ -166,6 +185,7 @@ leave(struct round *r, uint64_t round, uint64_t attempt, struct out *out)
         if (round <= r->round) {
             r->n_aborted++;
             r->n_tries++;
+            r->n_unsaid += all_are_here(r);
             r->n_failed = r->plan.body.n_members;
             round_note_idle(r, out);
         }
@@ -209,6 +229,7 @@ void round_begin(struct round *r,
            hash32_eq(&r->view, &r->ballot->hash);
     if (r->phase != ROUND_COMMITTED && same && r->round == round &&
         hash32_eq(&r->base, base)) {
+        r->tokens_before = tokens_before; /* the view may have had it wrong */
         resume(r, state, now_ms, out);
         return;
     }
@@ -216,7 +237,7 @@ void round_begin(struct round *r,
     if (r->phase == ROUND_COMMITTED || r->round != round ||
         !hash32_eq(&r->base, base)) {
         r->kept.n = 0; /* of another round */
-        r->n_tries = 0;
+        r->n_tries = r->n_unsaid = r->idle.n_unheard = 0;
         r->has_rejected = false;
     }
     next = same && r->round + 1 == round;
@@ -272,6 +293,7 @@ void round_contribution_clear(struct round *r)
 {
     r->contributed = false;
     r->exposed = false;
+    r->n_exposed = 0;
     memset(&r->mine, 0, sizeof r->mine);
 }
 

@@ -9,8 +9,9 @@
  * at once that it follows it. With the votes of every member of the plan the
  * round is committed, if these and the witnesses are a Byzantine quorum (a
  * coordinator that makes two plans commits one at most). No member can commit
- * while another member of the plan has not voted, and what happens when one
- * never does is decided by the next view (ballot.h).
+ * while another member of the plan has not voted. Where one never does, or
+ * votes for other bytes, the next view decides: half of the votes are enough
+ * there (ballot.h).
  *
  * Until the commit nothing but the wire buffer was touched; an attempt that
  * fails leaves the contribution as it was.
@@ -112,14 +113,26 @@ struct round_order {
 
 /* Whose contributions attempts waited for that failed (idle.c). */
 struct round_idle {
-    struct rests rests; /* READY names them as silent */
+    struct rests rests;   /* READY names them as silent.. */
+    struct rests drawn;   /* ..and those that were left out by lot */
+    uint64_t stuck_round; /* the last one for which members were drawn; 0 */
+    uint32_t n_away;      /* full members that are not in this plan */
+    uint32_t n_out;       /* of this plan: who offers work and is not in it */
+    struct peer_id out[VIEW_MEMBERS_MAX];
     /* Of the plan that is followed. */
     struct peer_id maker;
     uint64_t untrue; /* by rank: whose READY here is another one */
     uint64_t told;   /* members of the view to whom it was passed on */
     bool two_plans;  /* its maker made two */
-    bool late;       /* nothing moved for half of the time that it may take */
+    /* Whose sums the last attempt that stood still lacked, of this round. */
+    uint32_t n_unheard;
+    struct peer_id unheard[VIEW_MEMBERS_MAX];
+    bool late; /* nothing moved for half of the time that it may take */
 };
+
+/* Attempts that a contribution was exposed in, of which one may be committed.
+ */
+#define ROUND_EXPOSED_MAX 16
 
 struct round {
     struct round_options opt;
@@ -174,15 +187,21 @@ struct round {
     bool quiet;        /* no progress for half of what a hop may take */
     struct round_order order;
     uint32_t n_failed; /* members of a plan that failed since; 0: none did */
-    uint32_t n_tries;  /* attempts at this round that failed */
+    uint32_t n_tries;  /* attempts at this round that failed.. */
+    uint32_t n_unsaid; /* ..of them those whose members are all there still */
     struct round_idle idle;
     bool has_rejected; /* in this round: no usable numbers came from */
     struct peer_id rejected;
 
     struct inherit kept; /* of failed attempts at this round */
     bool spoiled;        /* the wire buffer of this attempt is not to be kept */
-    bool exposed;        /* `mine` was in an exchange */
-    uint64_t n_inherited; /* elements, of all commits we were in */
+    bool exposed;        /* `mine` was in an exchange.. */
+    uint32_t n_exposed;  /* ..of plans of these views, there as this member */
+    struct {
+        struct hash32 view;
+        uint32_t index;
+    } exposed_in[ROUND_EXPOSED_MAX]; /* by n_exposed, the newest */
+    uint64_t n_inherited;            /* elements, of all commits we were in */
     struct hash32 result, commit_hash;
     uint64_t voted; /* bit i: votes[i] is in */
     struct vote votes[VIEW_MEMBERS_MAX];
@@ -284,6 +303,10 @@ enum exchange_kind round_kind(const struct plan_body *p);
  * inherited ranges has left, and its count with it. */
 uint64_t plan_tokens(const struct plan_body *plan);
 
+/* Whether this plan has the contribution that we offer: it was in the exchange
+ * of that attempt. What else the plan says of us may not be true. */
+bool round_is_exposed_in(const struct round *r, const struct plan_body *plan);
+
 /* Hash of the reduced bytes; `request` is the attempt that asked. */
 void round_hashed(struct round *r,
                   uint64_t request,
@@ -299,7 +322,8 @@ void round_freeze(struct round *r, struct out *out);
 void round_closing(const struct round *r, struct statement *closing);
 
 /* The attempt that we voted in was committed under this hash, as a view or a
- * record says: make the record of it. False: that was not our vote. */
+ * record says: make the record of it, with the votes that are here. False: that
+ * was not our vote. */
 bool round_decided(struct round *r, const struct hash32 *commit);
 
 /* Whether this record proves a commit of `round` to us: votes of all members

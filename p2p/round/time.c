@@ -128,7 +128,8 @@ static void resend(struct round *r, uint64_t now_ms, struct out *out)
         return;
     }
     r->resend_ms = now_ms + RESEND_MS;
-    if (r->phase == ROUND_READY && !r->has_plan) {
+    if ((r->phase == ROUND_READY && !r->has_plan) ||
+        (r->contributed && r->mine.n_rollback > 0)) { /* rollback.c: all ask */
         round_ready_send(r, UINT64_MAX, out);
     }
     if (r->has_plan) {
@@ -170,6 +171,22 @@ void round_tick(struct round *r, uint64_t now_ms, struct out *out)
     }
 }
 
+/* Whether the next view would commit this round with the votes that are here:
+ * who still waits for inherited bytes may as well ask for it. */
+static bool is_decided(const struct round *r)
+{
+    uint32_t n = 0;
+
+    for (uint32_t k = 0; k < r->plan.body.n_members; k++) {
+        const uint32_t at = r->plan.body.members[k].index;
+        const struct vote_body *v = &r->votes[at].body;
+
+        n += (r->voted >> at & 1) && hash32_eq(&v->plan, &r->plan_hash) &&
+             hash32_eq(&v->result, &r->result);
+    }
+    return n >= view_deciders(round_view(r), r->ballot->departed.mask);
+}
+
 bool round_is_late(const struct round *r, uint64_t now_ms)
 {
     if (!r->ballot->have || r->round == 0 || r->phase == ROUND_COMMITTED) {
@@ -182,8 +199,10 @@ bool round_is_late(const struct round *r, uint64_t now_ms)
     if (r->phase == ROUND_REDUCING) {
         return is_quiet(r, now_ms);
     }
-    if (r->phase == ROUND_VOTED) {
-        return now_ms + r->opt.vote_ms / 2 >= r->vote_due_ms;
+    if (r->phase == ROUND_VOTED) { /* the time of the fill, where it needs it */
+        return now_ms + r->opt.vote_ms / 2 +
+                   (is_decided(r) ? round_fill_limit_ms(r) : 0) >=
+               r->vote_due_ms;
     }
     return !r->in_plan && now_ms - r->started_ms >= exchange_limit_ms(r) / 2;
 }

@@ -97,6 +97,15 @@ bool view_byzantine_quorum(const struct view_body *view,
     return n > 0 && 2 * have > n + (n - 1) / 3;
 }
 
+uint32_t view_deciders(const struct view_body *view, uint64_t departed)
+{
+    uint32_t full = n_of(view_full(view));
+    uint32_t half = (n_of(view_full(view) & ~departed) + 1) / 2;
+    uint32_t holders = full > 0 ? (full - 1) / 3 + 2 : 2;
+
+    return half > holders ? half : holders;
+}
+
 uint64_t view_parted(const struct view_body *view,
                      const struct parting *partings,
                      uint32_t n,

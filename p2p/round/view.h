@@ -51,6 +51,11 @@ bool view_byzantine_quorum(const struct view_body *view,
                            uint64_t mask,
                            uint64_t departed);
 
+/* How many full members that voted alike decide a round where others of the
+ * plan did not: half of those that did not depart, and f + 2 of all. So two of
+ * them are honest, and have the bytes. */
+uint32_t view_deciders(const struct view_body *view, uint64_t departed);
+
 /* Members of `view` (bits) whose goodbyes are among these, said since they came
  * in and signed, up to the first forged one. A view counts nobody as gone who
  * did not say so: who could claim it would be more than half of the others. */

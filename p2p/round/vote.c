@@ -4,7 +4,8 @@
 #include "p2p/round/chain.h"
 #include "p2p/round/internal.h"
 
-/* Whether members voted for different bytes: nobody knows whose are right. */
+/* Whether members voted for different bytes, or for another plan: nobody knows
+ * whose are right. */
 bool round_votes_differ(const struct round *r)
 {
     const struct vote_body *first = NULL;
@@ -12,12 +13,12 @@ bool round_votes_differ(const struct round *r)
     for (uint32_t i = 0; i < VIEW_MEMBERS_MAX; i++) {
         const struct vote_body *v = &r->votes[i].body;
 
-        if (!(r->voted & r->plan_mask & BIT(i)) ||
-            !hash32_eq(&v->plan, &r->plan_hash)) {
+        if (!(r->voted & r->plan_mask & BIT(i))) {
             continue;
         }
         first = first == NULL ? v : first;
-        if (!hash32_eq(&v->result, &first->result)) {
+        if (!hash32_eq(&v->plan, &r->plan_hash) ||
+            !hash32_eq(&v->result, &first->result)) {
             return true;
         }
     }
@@ -89,6 +90,7 @@ static void commit(struct round *r, const struct hash32 *result)
     r->committed = true;
     keep_order(r);
     round_note_astray(r);
+    round_note_stuck(r);
     r->n_inherited += r->in_plan ? inherit_total(&r->plan.body) : 0;
     r->n_broken = 0;
     r->broken = MEMBERS_NONE;
@@ -99,7 +101,7 @@ void round_try_commit(struct round *r)
 {
     const struct vote_body *first = NULL;
 
-    if (!r->has_plan || r->phase == ROUND_COMMITTED ||
+    if (!r->has_plan || r->frozen || r->phase == ROUND_COMMITTED ||
         (r->voted & r->plan_mask) != r->plan_mask) {
         return;
     }
@@ -274,7 +276,7 @@ void round_closing(const struct round *r, struct statement *closing)
     if (r->phase != ROUND_VOTED || r->round != closing->round + 1) {
         return;
     }
-    closing->closing = CLOSING_VOTED;
+    closing->closing = round_doubts(r) ? CLOSING_DOUBTED : CLOSING_VOTED;
     closing->plan_members = r->plan_mask;
     closing->plan_tokens = p->tokens_before + plan_tokens(p);
     closing->voted = r->commit_hash;
@@ -290,13 +292,21 @@ bool round_decided(struct round *r, const struct hash32 *commit)
     r->last.result = r->result;
     r->last.n_votes = r->plan.body.n_members;
     for (uint32_t k = 0; k < r->last.n_votes; k++) {
+        const uint32_t at = r->plan.body.members[k].index;
+        const struct vote_body *v = &r->votes[at].body;
+
         memcpy(r->last.votes[k].public_key, r->plan_keys[k], 32);
+        if ((r->voted >> at & 1) && hash32_eq(&v->plan, &r->plan_hash) &&
+            hash32_eq(&v->result, &r->result)) {
+            memcpy(r->last.votes[k].sig, r->votes[at].sig, SIGN_BYTES);
+        }
     }
     r->last_hash = r->commit_hash;
     r->has_last = true;
     r->phase = ROUND_COMMITTED;
     keep_order(r);
     round_note_astray(r);
+    round_note_stuck(r);
     return true;
 }
 

@@ -342,8 +342,7 @@ static void take_in(struct local *l,
         return;
     }
     if (job->undo == 0) { /* else nothing of ours was sent */
-        set_residual(l, m, first, n,
-                     job->buffer == BUFFER_RING ? m->error : NULL);
+        set_residual(l, m, first, n, job->ours ? m->error : NULL);
     }
     begin_at(m, kept ? m->packed_step : m->inner_step);
 }
@@ -374,6 +373,8 @@ int local_apply(struct local *l,
     }
     if (slot != NULL) {
         memcpy(r->bytes, slot->bytes, note.len);
+    }
+    if (job->ours) {
         offers_spend(&m->offers, job->round);
     }
     local_params_hash(l, peer, &note.before);

@@ -238,6 +238,14 @@ static struct frame *next_frame(struct channel *c)
     return NULL;
 }
 
+static bool
+is_kept(const struct world *w, uint32_t from, uint32_t to, struct frame *f)
+{
+    return w->opt.tamper_bulk != NULL &&
+           w->opt.tamper_bulk(w->opt.tamper_self, from, to, &f->segment,
+                              f->bytes, f->len);
+}
+
 static void pump_sender(struct world *w, struct channel *c)
 {
     struct bulk *k = c->bulk;
@@ -255,7 +263,7 @@ static void pump_sender(struct world *w, struct channel *c)
         f->len = w->machines.wire_len(w->machines.self, peer, &f->segment);
         f->bytes = world_alloc(f->len);
         rc = w->machines.fill(w->machines.self, peer, &f->segment, f->bytes);
-        if (rc != 0) {
+        if (rc != 0 || is_kept(w, peer, to, f)) {
             done(w, peer, w->now_ms, &f->segment, true, rc);
             frame_free(f);
             continue;

@@ -91,6 +91,14 @@ struct world_options {
                        uint32_t len,
                        uint32_t cap);
     void *tamper_self;
+    /* The same of a segment: its bytes may be others. True: it is not sent, and
+     * its sender takes it for sent. NULL: all are sent as they are. */
+    bool (*tamper_bulk)(void *self,
+                        uint32_t from,
+                        uint32_t to,
+                        const struct segment *seg,
+                        uint8_t *bytes,
+                        size_t len);
     bool print_trace;
 };
 

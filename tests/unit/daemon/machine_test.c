@@ -303,6 +303,7 @@ static void apply_first(struct rig *g)
                       .apply = {.round = 1,
                                 .buffer = BUFFER_RING,
                                 .share = 0.5,
+                                .ours = true,
                                 .arrivals = 3,
                                 .members = 3}};
 

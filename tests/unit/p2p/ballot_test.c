@@ -78,23 +78,27 @@ static void the_highest_accepted_value_is_proposed_again(void **state)
     cast_close(c);
 }
 
-/* Closing statements of actors 0 to 2. */
+#define FATES 8
+
+/* Closing statements of actors 0 to n - 1. */
 struct fate {
-    bool voted[3];
-    uint8_t hash[3]; /* .. for this */
-    bool restarted[3];
-    uint64_t round[3], tokens[3];
-    uint8_t commit[3]; /* what it holds; 0: as its actor does */
-    int outside;       /* the actor that is not in the plan; 0: all are */
-    int alone;         /* bit i: actor i names a plan of itself */
-    int wild;          /* bit i: and of members that there are not */
+    int n; /* 0: three */
+    bool voted[FATES];
+    uint8_t hash[FATES]; /* .. for this */
+    bool restarted[FATES];
+    uint64_t round[FATES], tokens[FATES];
+    uint8_t commit[FATES]; /* what it holds; 0: as its actor does */
+    int outside;           /* the actor that is not in the plan; 0: all are */
+    int alone;             /* bit i: actor i names a plan of itself */
+    int wild;              /* bit i: and of members that there are not */
+    int doubts;            /* bit i: actor i saw that the plan is not true */
 };
 
 static struct statement
 statement(const struct cast *c, const struct fate *f, int i)
 {
     const struct view_body *v = &c->a[0]->ballot.cert.body;
-    uint64_t plan = 7;
+    uint64_t all = (1ULL << (f->n > 0 ? f->n : 3)) - 1, plan = all;
     struct statement body = {
         .edges = UINT64_MAX,
         .round = f->round[i],
@@ -105,6 +109,9 @@ statement(const struct cast *c, const struct fate *f, int i)
         .plan_tokens = 960,
     };
 
+    if (f->doubts >> i & 1) {
+        body.closing = CLOSING_DOUBTED;
+    }
     if (f->outside > 0) {
         plan &= ~(1ULL << view_index(v, &c->a[f->outside]->identity.id));
     }
@@ -115,16 +122,17 @@ statement(const struct cast *c, const struct fate *f, int i)
         plan = 1ULL << view_index(v, &c->a[i]->identity.id);
     }
     if (f->wild >> i & 1) {
-        plan |= ~7ULL;
+        plan |= ~all;
     }
     body.plan_members = body.made_by = plan;
     return body;
 }
 
-/* The value that actor 0 makes of three closing statements. */
+/* The value that actor 0 makes of the closing statements. */
 static struct view_body decided(const struct fate *f)
 {
-    struct cast *c = cast_open(3);
+    int n = f->n > 0 ? f->n : 3;
+    struct cast *c = cast_open((uint32_t)n);
     struct statement own;
     struct view_body v;
     struct prepare p;
@@ -133,7 +141,7 @@ static struct view_body decided(const struct fate *f)
 
     own = statement(c, f, 0);
     proposes(c, &own, &ballot, &p);
-    for (int i = 1; i < 3; i++) {
+    for (int i = 1; i < n; i++) {
         m = promise_of(c, i, &p);
         m.body.said = statement(c, f, i);
         m.body.said.restarted = f->restarted[i];
@@ -158,20 +166,84 @@ static void all_left_voted_the_same_commits(void **state)
     assert_int_equal(v.commit.b[0], 5);
 }
 
-static void one_that_is_left_and_did_not_vote_aborts(void **state)
+/* The round that is the newest where the first `n_for` of n voted for one
+ * result and the others for none, or each for another one. */
+static uint64_t fate_of(int n, int n_for, bool others)
 {
-    struct fate f = {.voted = {true, false, true}, .hash = {5, 5, 5}};
+    struct fate f = {.n = n};
 
-    (void)state;
-    assert_int_equal(decided(&f).round, 0);
+    for (int i = 0; i < n; i++) {
+        f.voted[i] = i < n_for || others;
+        f.hash[i] = (uint8_t)(i < n_for ? 99 : 1 + i);
+    }
+    return decided(&f).round;
 }
 
-static void different_votes_abort(void **state)
+/* Who denies its vote, or votes otherwise, ends no round: half of all, two or
+ * more, have the bytes. */
+static void half_of_all_that_voted_the_same_commit(void **state)
 {
-    struct fate f = {.voted = {true, true, true}, .hash = {5, 6, 5}};
+    static const int least[] = {[2] = 2, 2, 3, 3, 3, 4, 4};
 
     (void)state;
-    assert_int_equal(decided(&f).round, 0);
+    for (int n = 2; n <= FATES; n++) {
+        for (int others = 0; others < 2; others++) {
+            assert_int_equal(fate_of(n, least[n] - 1, others), 0);
+            assert_int_equal(fate_of(n, least[n], others), 1);
+            assert_int_equal(fate_of(n, n, others), 1);
+        }
+    }
+}
+
+/* But where all voted for it: then it may be a commit already. */
+static void who_saw_that_a_plan_is_not_true_decides_nothing(void **state)
+{
+    struct fate f = {.n = 4, .voted = {true, true, true}, .hash = {5, 5, 5, 5}};
+
+    (void)state;
+    assert_int_equal(decided(&f).round, 1);
+    for (int i = 0; i < 3; i++) {
+        f.doubts = 1 << i;
+        assert_int_equal(decided(&f).round, 0);
+    }
+    f.voted[3] = true;
+    f.doubts = 15;
+    assert_int_equal(decided(&f).round, 1);
+}
+
+/* Who said goodbye does not make fewer than two honest holders enough. */
+static void two_more_than_may_lie_have_the_bytes(void **state)
+{
+    struct view_body v = {.n_members = 7};
+
+    (void)state;
+    assert_int_equal(view_deciders(&v, 0), 4);
+    assert_int_equal(view_deciders(&v, 0x70), 4);
+    v.n_members = 4;
+    assert_int_equal(view_deciders(&v, 0), 3);
+    v.n_members = 64;
+    assert_int_equal(view_deciders(&v, 0), 32);
+    assert_int_equal(view_deciders(&v, ~0ULL << 34), 23);
+}
+
+/* Of two results the one that more voted for, of equally many the lower one,
+ * wherever they are among the members. */
+static void of_two_results_most_votes_commit(void **state)
+{
+    (void)state;
+    for (uint32_t mask = 0; mask < 256; mask++) {
+        struct fate f = {.n = 8};
+        int n_five = __builtin_popcount(mask);
+        struct view_body v;
+
+        for (int i = 0; i < 8; i++) {
+            f.voted[i] = true;
+            f.hash[i] = mask >> i & 1 ? 5 : 6;
+        }
+        v = decided(&f);
+        assert_int_equal(v.round, 1);
+        assert_int_equal(v.commit.b[0], n_five >= 4 ? 5 : 6);
+    }
 }
 
 static void restarted_members_count_but_are_not_left(void **state)
@@ -734,8 +806,10 @@ int main(void)
         cmocka_unit_test(who_was_left_out_by_the_others_is_known),
         cmocka_unit_test(the_highest_accepted_value_is_proposed_again),
         cmocka_unit_test(all_left_voted_the_same_commits),
-        cmocka_unit_test(one_that_is_left_and_did_not_vote_aborts),
-        cmocka_unit_test(different_votes_abort),
+        cmocka_unit_test(half_of_all_that_voted_the_same_commit),
+        cmocka_unit_test(of_two_results_most_votes_commit),
+        cmocka_unit_test(who_saw_that_a_plan_is_not_true_decides_nothing),
+        cmocka_unit_test(two_more_than_may_lie_have_the_bytes),
         cmocka_unit_test(restarted_members_count_but_are_not_left),
         cmocka_unit_test(the_newest_commit_goes_on),
         cmocka_unit_test(one_member_invents_no_commit),

@@ -306,6 +306,88 @@ static void who_makes_two_plans_is_named_alone(void **state)
     cast_close(c);
 }
 
+/* Until the attempt of that epoch has a plan; those before fail. */
+static void until_plan(struct cast *c, uint64_t epoch)
+{
+    for (uint64_t next = c->a[0]->round.epoch + 1; next <= epoch; next++) {
+        end_attempt(c);
+        until_epoch(c, next);
+        for (int t = 0; t < 50 && !c->a[0]->round.has_plan; t++) {
+            cast_tick(c, 100);
+        }
+        cast_run(c);
+    }
+}
+
+/* Actors (bits) that are in the plan that actor 0 follows. */
+static uint32_t planned(const struct cast *c)
+{
+    uint32_t mask = 0;
+
+    for (uint32_t i = 0; i < c->n; i++) {
+        mask |= c->a[i]->round.in_plan ? 1U << i : 0;
+    }
+    return mask;
+}
+
+/* Each plan has as many fewer as may lie; its maker is not one of them, others
+ * are at one time or another. */
+static void after_four_that_failed_members_are_drawn_that_stay_out(void **state)
+{
+    struct cast *c = begin(7);
+    uint32_t out = 0;
+
+    (void)state;
+    for (uint64_t epoch = 2; epoch <= 12; epoch++) {
+        until_plan(c, epoch);
+        assert_true(c->a[coordinator(c)]->round.in_plan);
+        assert_int_equal(__builtin_popcount(planned(c)), epoch <= 4 ? 7 : 5);
+        out |= 127 & ~planned(c);
+    }
+    assert_true(__builtin_popcount(out) >= 5);
+    cast_close(c);
+}
+
+/* It keeps its sums from all. */
+static void who_sent_no_sum_is_left_out_first_and_rests(void **state)
+{
+    struct cast *c = begin(7);
+    int owner;
+
+    (void)state;
+    until_plan(c, 4);
+    for (uint64_t epoch = 4;; epoch++) {
+        owner = some_other(c, -1);
+        for (int i = 0; i < 7; i++) {
+            if (i != owner && c->a[i]->round.in_plan) {
+                move(c, i, is_its_sum, owner);
+            }
+        }
+        until_epoch(c, epoch + 1);
+        cast_tick(c, 0);
+        cast_run(c);
+        if (coordinator(c) != owner && c->a[0]->round.n_tries % 2 == 0) {
+            break;
+        }
+    }
+    assert_false(c->a[owner]->round.in_plan);
+    for (int i = 0; i < 7; i++) {
+        if (c->a[i]->round.in_plan) {
+            reduced(c, i, 9);
+        }
+    }
+    cast_run(c);
+    for (int i = 0; i < 7; i++) {
+        const struct round *r = &c->a[i]->round;
+        uint64_t rest = rests_mask(&r->idle.drawn, r->ballot->ids, 7, 2);
+        int at = view_index(&r->ballot->cert.body, &c->a[owner]->identity.id);
+
+        assert_int_equal(c->a[i]->n_committed, 1);
+        assert_int_equal(rest >> at & 1, i != owner);
+    }
+    cast_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +398,9 @@ int main(void)
         cmocka_unit_test(an_attempt_that_ends_for_another_reason_names_nobody),
         cmocka_unit_test(a_plan_comes_from_anybody_if_its_maker_signed_it),
         cmocka_unit_test(who_makes_two_plans_is_named_alone),
+        cmocka_unit_test(
+            after_four_that_failed_members_are_drawn_that_stay_out),
+        cmocka_unit_test(who_sent_no_sum_is_left_out_first_and_rests),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,10 +230,64 @@ static void who_asks_offers_nothing_and_means_the_past(void **state)
     cast_close(c);
 }
 
+/* Its maker takes in members that offer work. */
+static void a_plan_of_members_that_did_not_ask_is_not_followed(void **state)
+{
+    (void)state;
+    for (int n = 4; n <= 8; n += 4) {
+        struct cast *c = begin((uint32_t)n);
+        int boss = coordinator(c);
+        const struct round *r = &c->a[boss]->round;
+        struct plan p = {0};
+        uint64_t made = r->round;
+
+        c->drop = NULL;
+        for (int i = 0; i < n; i++) {
+            int who = (boss + i) % n;
+
+            if (i < n / 2) {
+                ask(c, who, 1, 0x33);
+            } else {
+                contribute(c, who, 100);
+            }
+        }
+        cast_run(c);
+        assert_false(r->has_plan);
+        p.body.epoch = r->epoch;
+        p.body.view = c->a[boss]->ballot.hash;
+        p.body.round = r->round;
+        p.body.base = r->base;
+        p.body.state = r->state;
+        p.body.tokens_before = r->tokens_before;
+        p.body.n_rollback = 1;
+        p.body.rollback[0] = r->mine.rollback[0];
+        for (int i = 0; i < (n + (n - 1) / 3) / 2 + 1; i++) {
+            p.body.members[p.body.n_members++].index =
+                (uint8_t)c->a[(boss + i) % n]->ballot.self_index;
+        }
+        assert_int_equal(message_sign(&c->a[boss]->signer, &plan_body_schema,
+                                      &p.body, p.sig),
+                         0);
+        for (int i = 1; i < n; i++) {
+            say(c, boss, (boss + i) % n, MESSAGE_PLAN, &p);
+        }
+        cast_run(c);
+        for (int i = 1; i < (int)p.body.n_members; i++) {
+            assert_false(c->a[(boss + i) % n]->round.has_plan);
+        }
+        cast_wait(c, 8000);
+        for (int i = 0; i < n; i++) {
+            assert_true(c->a[i]->ballot.cert.body.round < made);
+        }
+        cast_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_quorum_that_asks_gets_its_state_back),
+        cmocka_unit_test(a_plan_of_members_that_did_not_ask_is_not_followed),
         cmocka_unit_test(who_asks_may_name_who_strays),
         cmocka_unit_test(fewer_than_a_quorum_are_left_out),
         cmocka_unit_test(wishes_for_different_states_do_not_add_up),
