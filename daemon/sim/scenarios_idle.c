@@ -9,7 +9,6 @@
  *   3  NO_TURN   hear no plan, and make none where it is their turn
  *   4  NO_DATA   send no data
  *   5  ONE       send no data to the honest member behind them
- *
  *   6  NO_VOTE   vote for no plan, nor count votes
  *   7  OTHER     vote for other bytes than they have
  *   8  NO_SUM    keep what they summed from every other honest member
@@ -21,8 +20,8 @@
  *
  * From 6 on they deny in ballots that they voted.
  *
- * P: the run goes on: in no part of it as long as STILL_MS is there no commit,
- * and each honest member has a part in a third of the rounds.
+ * P: the run goes on: in no part of it as long as still_ms() is there no
+ * commit, and each honest member has a part in a third of the rounds.
  */
 #include <inttypes.h>
 
@@ -31,8 +30,9 @@
 #include "daemon/sim/world/internal.h"
 
 #define LOOK_MS  100
-#define STILL_MS 60000 /* with one such member; with more five times that */
-#define LEAST    30    /* rounds that are needed to judge */
+#define STILL_MS 60000
+#define SLOW     5 /* times that, where several end attempts that show nobody */
+#define LEAST    30 /* rounds that are needed to judge */
 
 enum idle_kind {
     KIND_NO_PLAN = 1,
@@ -63,7 +63,9 @@ static uint32_t n_idle(const struct sim *s)
 
 static uint32_t still_ms(const struct sim *s)
 {
-    return n_idle(s) > 1 ? 5 * STILL_MS : STILL_MS;
+    bool shows_nobody = kind_of(s) == KIND_NO_SUMS || kind_of(s) == KIND_SUMS;
+
+    return shows_nobody && n_idle(s) > 1 ? SLOW * STILL_MS : STILL_MS;
 }
 
 static bool is_idle(const struct sim *s, uint32_t peer)
@@ -191,10 +193,13 @@ static bool alter_plan(const struct sim *s,
 /* Whoever reads who voted finds other keys there. */
 static bool alter_commit(const struct sim *s, uint32_t from, struct commit *c)
 {
+    if (!is_idle(s, from) || kind_of(s) != KIND_KEYS) {
+        return false;
+    }
     for (uint32_t k = 0; k < c->n_votes; k++) {
         c->votes[k].public_key[3] ^= 1;
     }
-    return is_idle(s, from) && kind_of(s) == KIND_KEYS;
+    return true;
 }
 
 static bool alter_promise(const struct sim *s,

@@ -328,6 +328,7 @@ void ballot_on_accept(struct ballot *b,
         return;
     }
     if (takes_back(b, ctx, &p->value)) {
+        b->refused = a->ballot + 1; /* nor verified again */
         return; /* the next owner makes another one, with our promise */
     }
     again = a->ballot != p->ballot &&

@@ -23,11 +23,11 @@
  *
  * What else a member may do to end attempts, such as to send each other one
  * another sum, shows nobody who it was. So after STUCK_TRIES of a round in
- * which nobody of the plan died or left, or STUCK_AGAIN where it came to that
- * in one of the last STUCK_ROUNDS, members are drawn that stay out, as many as
- * may lie: first those whose sums the coordinator lacked, then, each second
- * time, any of the others. Nobody's word counts for that. Those who are out
- * when the round is made at last are named, so that they rest for 4 rounds,
+ * which nobody of the plan died, left or is named, or STUCK_AGAIN where it came
+ * to that in one of the last STUCK_ROUNDS, members are drawn that stay out, as
+ * many as may lie: first those whose sums the coordinator lacked, then, each
+ * second time, any of the others. Nobody's word counts for that. Those who are
+ * out when the round is made at last are named, so that they rest for 4 rounds,
  * later 8, then 16: an honest one, too, where a liar ends all attempts but
  * those without it, but it loses no work. Nobody is named where a coordinator
  * left out more than are drawn. One member of n that ends all attempts is left
@@ -157,7 +157,7 @@ static uint32_t most_tries(const struct round *r)
 
 static bool is_stuck(const struct round *r)
 {
-    return r->n_unsaid >= most_tries(r);
+    return r->n_unexplained >= most_tries(r);
 }
 
 /* How many members are left out by lot. */
@@ -171,7 +171,7 @@ static uint32_t n_drawn(const struct round *r)
 uint64_t round_without_drawn(const struct round *r, uint64_t mask)
 {
     uint64_t may = mask & ~BIT(round_self(r));
-    uint64_t seen = r->n_unsaid % 2 == 0 ? unheard(r, may) : 0, out = 0;
+    uint64_t seen = r->n_unexplained % 2 == 0 ? unheard(r, may) : 0, out = 0;
     uint32_t away = n_of(view_full(round_view(r)) & ~mask);
     uint32_t most = n_drawn(r) > away ? n_drawn(r) - away : 1;
     uint32_t order[VIEW_MEMBERS_MAX], n = round_view(r)->n_members;
@@ -241,11 +241,11 @@ void round_note_stuck(struct round *r)
 void round_note_idle(struct round *r, struct out *out)
 {
     note_unheard(r);
-    if (r->n_unsaid == most_tries(r)) {
+    if (r->n_unexplained == most_tries(r)) {
         out_log(out, LOG_WARN,
                 "round %llu: %u attempts failed; from now on some members are "
                 "left out by lot",
-                (unsigned long long)r->round, r->n_unsaid);
+                (unsigned long long)r->round, r->n_unexplained);
     }
     if (r->idle.two_plans) { /* members of both wait for each other */
         name(r, "two plans were made by", &r->idle.maker, out);

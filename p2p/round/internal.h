@@ -167,6 +167,9 @@ void round_keep(struct round *r);
 
 /* ---- round/vote.c ----------------------------------------------------- */
 
+/* Whether member number `rank` of the plan voted for it as we did. */
+bool round_voted_alike(const struct round *r, uint32_t rank);
+
 /* Complete? Every member of the plan voted for this plan and one result. */
 void round_try_commit(struct round *r);
 

@@ -21,6 +21,10 @@
  * all liars, can leave nobody out, and less than half of the honest cannot be
  * hidden from.
  *
+ * `silent` also has who gave nothing to an attempt that failed, and who was
+ * left out by lot where nobody knew who was to blame (idle.c): for up to 16
+ * rounds.
+ *
  * What one member says of another alone has no effect. Liars can name honest
  * members, too: then fewer honest ones are enough.
  *

@@ -158,9 +158,10 @@ static void resume(struct round *r,
     }
 }
 
-/* Whether nobody of the plan died, was restarted or left: then somebody did
- * what it should not, or is too slow. */
-static bool all_are_here(const struct round *r)
+/* Whether the attempt failed and nothing tells why: nobody of the plan died,
+ * was restarted or left, and its exchange ended, or stood still in a butterfly,
+ * with nobody to be named for it. */
+static bool is_unexplained(const struct round *r)
 {
     uint64_t gone = r->ballot->lost | r->ballot->departed.mask;
 
@@ -172,7 +173,9 @@ static bool all_are_here(const struct round *r)
             return false;
         }
     }
-    return true;
+    return r->in_plan && !r->idle.two_plans && round_idle(r) == 0 &&
+           (r->phase > ROUND_REDUCING ||
+            (r->idle.late && round_kind(&r->plan.body) == EXCHANGE_BUTTERFLY));
 }
 
 /* End the attempt under way, and every earlier one than `attempt`. `round`:
@@ -185,7 +188,7 @@ leave(struct round *r, uint64_t round, uint64_t attempt, struct out *out)
         if (round <= r->round) {
             r->n_aborted++;
             r->n_tries++;
-            r->n_unsaid += all_are_here(r);
+            r->n_unexplained += is_unexplained(r);
             r->n_failed = r->plan.body.n_members;
             round_note_idle(r, out);
         }
@@ -237,7 +240,7 @@ void round_begin(struct round *r,
     if (r->phase == ROUND_COMMITTED || r->round != round ||
         !hash32_eq(&r->base, base)) {
         r->kept.n = 0; /* of another round */
-        r->n_tries = r->n_unsaid = r->idle.n_unheard = 0;
+        r->n_tries = r->n_unexplained = r->idle.n_unheard = 0;
         r->has_rejected = false;
     }
     next = same && r->round + 1 == round;

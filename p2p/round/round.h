@@ -115,7 +115,7 @@ struct round_order {
 struct round_idle {
     struct rests rests;   /* READY names them as silent.. */
     struct rests drawn;   /* ..and those that were left out by lot */
-    uint64_t stuck_round; /* the last one for which members were drawn; 0 */
+    uint64_t stuck_round; /* for which members were drawn last; 0: none */
     uint32_t n_away;      /* full members that are not in this plan */
     uint32_t n_out;       /* of this plan: who offers work and is not in it */
     struct peer_id out[VIEW_MEMBERS_MAX];
@@ -188,7 +188,7 @@ struct round {
     struct round_order order;
     uint32_t n_failed; /* members of a plan that failed since; 0: none did */
     uint32_t n_tries;  /* attempts at this round that failed.. */
-    uint32_t n_unsaid; /* ..of them those whose members are all there still */
+    uint32_t n_unexplained; /* ..of them those that nothing explains */
     struct round_idle idle;
     bool has_rejected; /* in this round: no usable numbers came from */
     struct peer_id rejected;

@@ -178,11 +178,7 @@ static bool is_decided(const struct round *r)
     uint32_t n = 0;
 
     for (uint32_t k = 0; k < r->plan.body.n_members; k++) {
-        const uint32_t at = r->plan.body.members[k].index;
-        const struct vote_body *v = &r->votes[at].body;
-
-        n += (r->voted >> at & 1) && hash32_eq(&v->plan, &r->plan_hash) &&
-             hash32_eq(&v->result, &r->result);
+        n += round_voted_alike(r, k);
     }
     return n >= view_deciders(round_view(r), r->ballot->departed.mask);
 }

@@ -25,6 +25,15 @@ bool round_votes_differ(const struct round *r)
     return false;
 }
 
+bool round_voted_alike(const struct round *r, uint32_t rank)
+{
+    const uint32_t at = r->plan.body.members[rank].index;
+    const struct vote_body *v = &r->votes[at].body;
+
+    return (r->voted >> at & 1) && hash32_eq(&v->plan, &r->plan_hash) &&
+           hash32_eq(&v->result, &r->result);
+}
+
 /* Members that have no part in this plan, and follow no other. */
 static uint64_t witnesses(const struct round *r)
 {
@@ -292,13 +301,10 @@ bool round_decided(struct round *r, const struct hash32 *commit)
     r->last.result = r->result;
     r->last.n_votes = r->plan.body.n_members;
     for (uint32_t k = 0; k < r->last.n_votes; k++) {
-        const uint32_t at = r->plan.body.members[k].index;
-        const struct vote_body *v = &r->votes[at].body;
-
         memcpy(r->last.votes[k].public_key, r->plan_keys[k], 32);
-        if ((r->voted >> at & 1) && hash32_eq(&v->plan, &r->plan_hash) &&
-            hash32_eq(&v->result, &r->result)) {
-            memcpy(r->last.votes[k].sig, r->votes[at].sig, SIGN_BYTES);
+        if (round_voted_alike(r, k)) {
+            memcpy(r->last.votes[k].sig,
+                   r->votes[r->plan.body.members[k].index].sig, SIGN_BYTES);
         }
     }
     r->last_hash = r->commit_hash;
