@@ -362,19 +362,21 @@ static void keep_evidence(struct node *n,
     (void)convicts_add(&n->work.written, &v->accused);
 }
 
+/* It may be convicted again, by its work of another round: that counts once. */
 static void convict(struct node *n,
                     const struct verdict_body *v,
                     const struct repeat_counted *counted)
 {
+    const bool known = convicts_has(&n->ballot.convicts, &v->accused);
     char name[ID_SHORT_MAX];
 
     id_short(&v->accused, name);
-    out_log(n->out, LOG_WARN,
+    out_log(n->out, known ? LOG_DEBUG : LOG_WARN,
             "round %llu: more than half of the members made the work of %s "
             "again, and it is not what %s contributed; it is left out",
             (unsigned long long)v->round, name, name);
     node_convict(n, &v->accused);
-    n->work.n_convicted++;
+    n->work.n_convicted += known ? 0 : 1;
     n->work.convicted = v->accused;
     if (!id_eq(&v->accused, &n->opt.self) &&
         !convicts_has(&n->work.written, &v->accused)) {

@@ -61,6 +61,7 @@
 #define TO_LEAVE   4   /* rounds */
 #define LEAST      40  /* rounds that are needed to judge */
 #define ENOUGH     120 /* ..in which liars are convicted */
+#define TO_FORGET  70  /* ..in which all others die and come back */
 #define HANG_MS    8000
 #define IN_TIME_MS 500  /* a step: what all drew comes in time for all */
 #define GAP_MS     9000 /* between two that die */
@@ -509,8 +510,8 @@ void check_work(struct sim *s)
         check_fail(s->check, "W: after %u rounds only %u convict a liar",
                    s->work.n_rounds, n_holders(s));
     }
-    if (s->work.kind == KIND_FORGET && s->work.n_rounds >= ENOUGH &&
-        !s->work.restarted) {
+    if (s->work.kind == KIND_FORGET && s->work.known_round > 0 &&
+        s->work.round > s->work.known_round + TO_FORGET && !s->work.restarted) {
         check_fail(s->check, "W: the others did not die and come back");
     }
     if (s->work.on && s->rounds >= 100 && s->work.read == 0) {
