@@ -149,6 +149,23 @@ static bool probation_reason(struct node_status *s)
     return true;
 }
 
+/* Rounds are made without us. NULL: they are not. */
+static const char *rests_reason(const struct node *n)
+{
+    static const char *const why[] = {
+        [ROUND_RESTS_SILENT] =
+            "left out of some rounds: most members waited in vain for what "
+            "this peer sends. If it goes on, look at its line: loco doctor",
+        [ROUND_RESTS_ASTRAY] =
+            "left out for many rounds: by the word of half of the members its "
+            "work goes another way than theirs. Look at its data and memory",
+        [ROUND_RESTS_REJECTED] =
+            "left out of a round: members could not use what this peer sent. "
+            "If it goes on, look at its memory and line: loco doctor"};
+
+    return n->ballot.have && !n->finished ? why[n->round.rests] : NULL;
+}
+
 static void reason_of(const struct node *n, struct node_status *s)
 {
     const char *text = n->reason != NULL         ? n->reason
@@ -200,6 +217,7 @@ static void reason_of(const struct node *n, struct node_status *s)
     } else if (text == NULL && probation_reason(s)) {
         return;
     }
+    text = text == NULL ? rests_reason(n) : text;
     (void)snprintf(s->reason, sizeof s->reason, "%s", text == NULL ? "" : text);
 }
 

@@ -10,10 +10,13 @@
  * this one has a commit later than those that ask it for its contribution.
  *
  * S: from then on the mute member has a part in at most a third of the rounds,
- * and in no six that follow each other. Nobody finds an honest member
- * silent that most of the others find so, but one that died. Nobody is
- * convicted, as no sum was repeated (A), where the victim is mute itself.
+ * and in no six that follow each other, and its status says why. Nobody finds
+ * an honest member silent that most of the others find so, but one that died.
+ * Nobody is convicted, as no sum was repeated (A), where the victim is mute
+ * itself.
  */
+#include <string.h>
+
 #include "daemon/node/audit.h"
 #include "daemon/node/inspect.h"
 #include "daemon/sim/sim_internal.h"
@@ -114,6 +117,18 @@ const struct node_commit *sim_newest_but(const struct sim *s, uint32_t peer)
     return best;
 }
 
+/* Its owner reads why rounds are made without it. */
+static bool is_told(const struct sim *s)
+{
+    struct node_status status;
+
+    if (s->nodes[s->silence.mute] == NULL) {
+        return false;
+    }
+    node_status(s->nodes[s->silence.mute], &status);
+    return strstr(status.reason, "waited in vain") != NULL;
+}
+
 /* Count the rounds that the mute member has a part in. */
 static void look_call(void *data, uint64_t arg)
 {
@@ -129,6 +144,7 @@ static void look_call(void *data, uint64_t arg)
         s->silence.round = c->round;
         s->silence.n_rounds++;
         s->silence.n_with += in;
+        s->silence.n_told += !in && is_told(s);
         s->silence.row = in ? s->silence.row + 1 : 0;
         if (s->silence.row > s->silence.row_max) {
             s->silence.row_max = s->silence.row;
@@ -215,5 +231,12 @@ void check_silence(struct sim *s)
                    "S: the mute member has a part in %u of %u rounds, %u of "
                    "them in a row",
                    s->silence.n_with, s->silence.n_rounds, s->silence.row_max);
+    }
+    if (!s->silence.hides && s->silence.n_rounds >= LEAST &&
+        2 * s->silence.n_told < s->silence.n_rounds - s->silence.n_with) {
+        check_fail(s->check,
+                   "S: the mute member's status says of %u of %u rounds that "
+                   "they are made without it",
+                   s->silence.n_told, s->silence.n_rounds - s->silence.n_with);
     }
 }

@@ -100,6 +100,7 @@ struct sim {
         uint32_t n_rounds;     /* since it is mute, */
         uint32_t n_with;       /* of them those that it has a part in, */
         uint32_t row, row_max; /* following each other */
+        uint32_t n_told;       /* without it, and its status says so */
         bool hides;            /* it keeps votes and commits from one */
     } silence;
     struct { /* scenarios_astray.c */

@@ -7,6 +7,7 @@
 #include "p2p/round/internal.h"
 #include "p2p/round/rollback.h"
 #include "p2p/round/text.h"
+#include "proto/base/log.h"
 #include "proto/base/rng.h"
 
 /* After so many failed attempts a plan shows who gives nothing (idle.c). */
@@ -577,6 +578,51 @@ static bool may_follow(const struct round *r, const struct plan_body *p)
     return !r->has_plan && !r->frozen && plan_valid(r, p);
 }
 
+static enum round_rests why_without_us(const struct round *r)
+{
+    const uint32_t self = round_self(r);
+    const uint64_t full = view_full(round_view(r));
+
+    if (r->in_plan || !(full >> self & 1)) {
+        return ROUND_RESTS_NOT;
+    }
+    if (round_astray(r) >> self & 1) {
+        return ROUND_RESTS_ASTRAY;
+    }
+    if (2 * n_finding_silent(r, self) > view_n_full(round_view(r))) {
+        return ROUND_RESTS_SILENT;
+    }
+    return is_unnamed(r, self, round_ready_mask(r)) ? ROUND_RESTS_NOT
+                                                    : ROUND_RESTS_REJECTED;
+}
+
+/* Its owner is told: who rests has done nothing wrong that it knows of. */
+static void note_rests(struct round *r, struct out *out)
+{
+    static const char *const why[] = {
+        [ROUND_RESTS_SILENT] = "most members waited in vain for what it sends, "
+                               "or drew it after attempts that failed",
+        [ROUND_RESTS_ASTRAY] = "half of the members say that it goes another "
+                               "way than theirs",
+        [ROUND_RESTS_REJECTED] = "a member could not use what it sent",
+    };
+    enum round_rests now = why_without_us(r);
+
+    if (r->mine.tokens == 0 || r->plan.body.n_rollback > 0 || now == r->rests ||
+        (now == ROUND_RESTS_NOT && !r->in_plan)) {
+        return;
+    }
+    r->rests = now;
+    if (now == ROUND_RESTS_NOT) {
+        out_log(out, LOG_INFO, "round %llu has the work of this peer again",
+                (unsigned long long)r->round);
+    } else {
+        out_log(out, LOG_WARN,
+                "round %llu is made without the work of this peer: %s",
+                (unsigned long long)r->round, why[now]);
+    }
+}
+
 static void
 follow(struct round *r, const struct plan *p, uint64_t now_ms, struct out *out)
 {
@@ -597,6 +643,7 @@ follow(struct round *r, const struct plan *p, uint64_t now_ms, struct out *out)
         }
     }
     round_idle_follow(r);
+    note_rests(r, out);
     if (r->in_plan && r->round == round_view(r)->round + 1) {
         /* Who entered this view after us did not take it, and doubts the plan
          * without it (idle.c). */

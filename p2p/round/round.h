@@ -130,6 +130,15 @@ struct round_idle {
     bool late; /* nothing moved for half of the time that it may take */
 };
 
+/* Why a plan that is followed leaves out our work: members named us (rests.h),
+ * or could not use what we sent. */
+enum round_rests {
+    ROUND_RESTS_NOT,
+    ROUND_RESTS_SILENT,
+    ROUND_RESTS_ASTRAY,
+    ROUND_RESTS_REJECTED
+};
+
 /* Attempts that a contribution was exposed in, of which one may be committed.
  */
 #define ROUND_EXPOSED_MAX 16
@@ -180,6 +189,7 @@ struct round {
     uint8_t plan_keys[VIEW_MEMBERS_MAX][32]; /* of its members, in order */
     uint64_t plan_mask;
     uint32_t rank;
+    enum round_rests rests; /* by the last plan that we had work for */
 
     struct exchange exchange;
     uint64_t exchange_progress, progress_ms;

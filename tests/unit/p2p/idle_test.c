@@ -117,6 +117,9 @@ static void who_gives_nothing_has_no_part_in_the_next_plan(void **state)
     for (int i = 0; i < 5; i++) {
         assert_true(c->a[i]->round.has_plan);
         assert_int_equal(c->a[i]->round.in_plan, i != idle);
+        /* It is told why. */
+        assert_int_equal(c->a[i]->round.rests,
+                         i == idle ? ROUND_RESTS_SILENT : ROUND_RESTS_NOT);
     }
     cast_close(c);
 }

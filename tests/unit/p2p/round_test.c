@@ -858,6 +858,8 @@ static void who_is_rejected_and_who_rejects_stay_out_of_the_round(void **state)
             assert_true(r->epoch > 1 && r->has_plan);
             assert_int_equal(r->plan.body.n_members, 3);
             assert_int_equal(r->in_plan, i != culprit && i != owner);
+            assert_int_equal(r->rests, i == culprit ? ROUND_RESTS_REJECTED
+                                                    : ROUND_RESTS_NOT);
             assert_int_equal(r->plan.body.n_ranges, 0);
         }
         for (int i = 0; i < 5; i++) {
@@ -1083,7 +1085,11 @@ static void most_members_cannot_be_left_out_as_astray(void **state)
     finish_round(c);
     all_contribute(c);
     for (int i = 0; i < 8; i++) {
-        in += c->a[i]->round.in_plan;
+        const struct round *r = &c->a[i]->round;
+
+        in += r->in_plan;
+        assert_int_equal(r->rests,
+                         r->in_plan ? ROUND_RESTS_NOT : ROUND_RESTS_ASTRAY);
     }
     assert_true(in == 4 || in == 5);
     cast_close(c);
