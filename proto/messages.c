@@ -375,6 +375,13 @@ MSG_DEFINE(ready,
            MSG_FIELD_STRUCT(struct ready, body, ready_body_schema),
            MSG_FIELD_FIXED(struct ready, sig));
 
+MSG_DEFINE(ready_of,
+           MSG_FIELD_U64(struct ready_of, epoch),
+           MSG_FIELD_FIXED(struct ready_of, view),
+           MSG_FIELD_U64(struct ready_of, round),
+           MSG_FIELD_U32(struct ready_of, index),
+           MSG_ARRAY_STRUCT(struct ready_of, ready, n_ready, ready_schema));
+
 MSG_PART(plan_member,
          MSG_FIELD_U8(struct plan_member, index),
          MSG_FIELD_U64(struct plan_member, tokens),

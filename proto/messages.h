@@ -84,6 +84,7 @@
     X(STAGE_EVAL,   0x3f, stage_eval,       PEER,     DIRECT,  NEVER)          \
     X(EVAL_TAKE,    0x44, eval_take,        PEER,     DIRECT,  NEVER)          \
     X(VERDICT,      0x46, verdict,          PEER,     FORWARD, NEVER)          \
+    X(READY_OF,     0x47, ready_of,         PEER,     FORWARD, ATTEMPT)        \
     X(FETCH,        0x38, fetch,            PEER,     DIRECT,  NEVER)          \
     X(FETCH_NO,     0x39, fetch_no,         PEER,     DIRECT,  NEVER)          \
     X(PROBE,        0x40, probe,            PEER,     DIRECT,  NEVER)          \
@@ -702,6 +703,17 @@ struct ready_body {
 struct ready {
     struct ready_body body;
     uint8_t sig[SIGN_BYTES];
+};
+
+/* To the coordinator: "your plan is made of another READY of that member than
+ * mine", or "I have none". From it: the one that it has. */
+struct ready_of {
+    uint64_t epoch;
+    struct hash32 view;
+    uint64_t round;
+    uint32_t index; /* in the view */
+    uint32_t n_ready;
+    struct ready ready[1];
 };
 
 struct plan_member {

@@ -265,6 +265,11 @@ void node_on_ready(struct node *n, int peer, const struct ready *m)
     round_on_ready(&n->round, peer, m, n->now);
 }
 
+void node_on_ready_of(struct node *n, int peer, const struct ready_of *m)
+{
+    round_on_ready_of(&n->round, peer, m, n->out);
+}
+
 void node_on_plan(struct node *n, int peer, const struct plan *m)
 {
     round_on_plan(&n->round, peer, m, n->now, n->out);

@@ -17,6 +17,9 @@
  *  11  KEYS      do as 8, and name other voters in the records of commits
  *  12  FALSE     where it is their turn, make a plan that is not true of one
  *                honest member, to which they show another one
+ *  13  TWO       show another READY to the member whose turn it is than to
+ *                the others, and do as 6
+ *  14  ALONE     show it to that member alone, and do as 6
  *
  * From 6 on they deny in ballots that they voted.
  *
@@ -47,7 +50,9 @@ enum idle_kind {
     KIND_SUMS,
     KIND_KEYS,
     KIND_FALSE,
-    KINDS = KIND_FALSE,
+    KIND_TWO,
+    KIND_ALONE,
+    KINDS = KIND_ALONE,
 };
 
 static enum idle_kind kind_of(const struct sim *s)
@@ -98,7 +103,7 @@ static bool drops_vote(const struct sim *s,
                        const struct vote_body *v)
 {
     return (is_idle(s, from) || is_idle(s, to)) &&
-           (kind_of(s) == KIND_NO_VOTE ||
+           (kind_of(s) == KIND_NO_VOTE || kind_of(s) >= KIND_TWO ||
             (kind_of(s) == KIND_NOW_THEN && v->epoch % 2 == 0));
 }
 
@@ -149,15 +154,47 @@ static bool alter_vote(const struct sim *s,
     return false;
 }
 
-/* Whether that plan was made by its sender. */
-static bool
-is_maker(const struct sim *s, uint32_t from, const struct plan_body *p)
+/* Who makes the plan of that attempt, by what `from` knows; NULL: unknown. */
+static const struct peer_id *
+maker_of(const struct sim *s, uint32_t from, uint64_t epoch, uint64_t round)
 {
     const struct node *node = s->nodes[from];
     const struct ballot *b = node == NULL ? NULL : node_parts(node).ballot;
 
-    return b != NULL && b->have && p->epoch == b->cert.body.epoch &&
-           view_coordinator(&b->cert.body, p->round) == (uint32_t)b->self_index;
+    return b == NULL || !b->have || epoch != b->cert.body.epoch
+               ? NULL
+               : &b->ids[view_coordinator(&b->cert.body, round)];
+}
+
+/* Whether that plan was made by its sender. */
+static bool
+is_maker(const struct sim *s, uint32_t from, const struct plan_body *p)
+{
+    const struct peer_id *maker = maker_of(s, from, p->epoch, p->round);
+
+    return maker != NULL && id_eq(maker, &world_identity(s->world, from)->id);
+}
+
+static bool alter_ready(const struct sim *s,
+                        uint32_t from,
+                        uint32_t to,
+                        const struct signer *pen,
+                        struct ready *r)
+{
+    const struct peer_id *maker =
+        maker_of(s, from, r->body.epoch, r->body.round);
+
+    if (kind_of(s) < KIND_TWO || !is_idle(s, from) || maker == NULL ||
+        id_eq(maker, &world_identity(s->world, to)->id)) {
+        return false;
+    }
+    if (kind_of(s) == KIND_ALONE) {
+        r->body.epoch = ~r->body.epoch;
+        return true;
+    }
+    r->body.first_step++;
+    r->body.last_step++;
+    return message_sign(pen, &ready_body_schema, &r->body, r->sig) == 0;
 }
 
 /* What is not said, is said of an attempt that there is not. */
@@ -227,18 +264,23 @@ static uint32_t keep(void *self,
         struct promise promise;
         struct commit commit;
         struct plan plan;
+        struct ready ready;
         struct vote vote;
     } m;
     bool altered = false;
     int n;
 
     if (!s->idle.begun ||
-        (message != MESSAGE_PLAN && message != MESSAGE_VOTE &&
-         message != MESSAGE_COMMIT && message != MESSAGE_PROMISE) ||
+        (message != MESSAGE_READY && message != MESSAGE_PLAN &&
+         message != MESSAGE_VOTE && message != MESSAGE_COMMIT &&
+         message != MESSAGE_PROMISE) ||
         msg_decode(schema, bytes, len, &m) != 0) {
         return len;
     }
     switch (message) {
+    case MESSAGE_READY:
+        altered = alter_ready(s, from, to, &pen, &m.ready);
+        break;
     case MESSAGE_PLAN:
         altered = alter_plan(s, from, to, &pen, &m.plan);
         break;

@@ -47,23 +47,13 @@ static uint32_t n_of(uint64_t mask)
     return (uint32_t)__builtin_popcountll(mask);
 }
 
-/* Whether that READY is what the plan has of its member. */
-static bool is_true_of(const struct plan_member *m, const struct ready_body *c)
-{
-    return m->tokens == c->tokens && m->first_step == c->first_step &&
-           m->last_step == c->last_step && m->lease == c->lease &&
-           m->astray == c->astray && m->text.first == c->text.first &&
-           m->text.end == c->text.end && hash32_eq(&m->offer, &c->offer) &&
-           m->n_moments == c->n_moments;
-}
-
 bool round_doubts(const struct round *r)
 {
     for (uint32_t k = 0; k < r->plan.body.n_members; k++) {
         const struct plan_member *m = &r->plan.body.members[k];
 
         if (!(r->ready >> m->index & 1) ||
-            !is_true_of(m, &r->readies[m->index])) {
+            !round_is_true_of(m, &r->readies[m->index])) {
             return true;
         }
     }
@@ -217,7 +207,7 @@ void round_idle_follow(struct round *r)
         const struct plan_member *m = &r->plan.body.members[k];
 
         if ((r->ready >> m->index & 1) &&
-            !is_true_of(m, &r->readies[m->index])) {
+            !round_is_true_of(m, &r->readies[m->index])) {
             r->idle.untrue |= BIT(k);
         }
     }

@@ -2,6 +2,7 @@
  *
  *   round.c         the life of an attempt: begin, contribute, freeze
  *   round/ready.c   contributions offered
+ *   round/ready_of.c   those that a plan is made of, asked for
  *   round/plan.c    who takes part, in which order
  *   round/rollback.c   a plan that takes back an earlier round
  *   round/idle.c    who may be to blame for attempts that failed
@@ -78,11 +79,22 @@ bool round_moments_fair(const struct run_terms *t,
                         uint32_t n_moments);
 void round_ready_send(struct round *r, uint64_t mask, struct out *out);
 
+/* Whether what it says can be honest. */
+bool round_ready_valid(const struct round *r, const struct ready_body *m);
+
 /* Offer the contribution to this attempt. */
 void round_offer(struct round *r, uint64_t now_ms, struct out *out);
 
 /* The READYs that came before this round began count for probation now. */
 void round_count_early(struct round *r);
+
+/* ---- round/ready_of.c ------------------------------------------------- */
+
+/* Whether that READY is what the plan has of its member. */
+bool round_is_true_of(const struct plan_member *m, const struct ready_body *c);
+
+/* Ask who made the plan for the READYs of it that are not here. */
+void round_ready_ask(struct round *r, struct out *out);
 
 /* astray.c: `last` is the newest commit: note who rests after it. */
 void round_note_astray(struct round *r);

@@ -644,6 +644,7 @@ follow(struct round *r, const struct plan *p, uint64_t now_ms, struct out *out)
     }
     round_idle_follow(r);
     note_rests(r, out);
+    round_ready_ask(r, out);
     if (r->in_plan && r->round == round_view(r)->round + 1) {
         /* Who entered this view after us did not take it, and doubts the plan
          * without it (idle.c). */

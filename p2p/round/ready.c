@@ -13,6 +13,7 @@ void round_ready_send(struct round *r, uint64_t mask, struct out *out)
 
     if (message_sign(&r->opt.signer, &ready_body_schema, &msg.body, msg.sig) ==
         0) {
+        memcpy(r->ready_sig[round_self(r)], msg.sig, SIGN_BYTES);
         round_broadcast(r, out, mask, MESSAGE_READY, &msg);
     }
 }
@@ -205,6 +206,18 @@ void round_count_early(struct round *r)
     }
 }
 
+bool round_ready_valid(const struct round *r, const struct ready_body *m)
+{
+    return round_work_fair(&r->terms, m->tokens, m->first_step, m->last_step) &&
+           round_offer_fair(&r->terms, m->n_rollback == 0, &m->offer) &&
+           round_moments_fair(&r->terms, m->tokens, m->n_moments) &&
+           (m->astray == 0 || r->terms.watches) &&
+           (!r->terms.audits || m->n_claims == 0) && rollback_fair(m) &&
+           text_span_valid(&m->text) &&
+           inherit_claims_valid(m, terms_elements(&r->terms, m->round),
+                                r->terms.block);
+}
+
 void round_on_ready(struct round *r,
                     int peer,
                     const struct ready *m,
@@ -225,22 +238,14 @@ void round_on_ready(struct round *r,
         r->malformed++;
         return;
     }
-    if (!round_work_fair(&r->terms, m->body.tokens, m->body.first_step,
-                         m->body.last_step) ||
-        !round_offer_fair(&r->terms, m->body.n_rollback == 0, &m->body.offer) ||
-        !round_moments_fair(&r->terms, m->body.tokens, m->body.n_moments) ||
-        (m->body.astray != 0 && !r->terms.watches) ||
-        (r->terms.audits && m->body.n_claims > 0) || !rollback_fair(&m->body) ||
-        !text_span_valid(&m->body.text) ||
-        !inherit_claims_valid(&m->body,
-                              terms_elements(&r->terms, m->body.round),
-                              r->terms.block)) {
+    if (!round_ready_valid(r, &m->body)) {
         r->malformed++;
         return;
     }
     if (early) { /* it counts when that round begins */
         r->early |= BIT(index);
         r->earlies[index] = m->body;
+        memcpy(r->early_sig[index], m->sig, SIGN_BYTES);
         return;
     }
     note_work(r, (uint32_t)index, &m->body);
@@ -249,5 +254,6 @@ void round_on_ready(struct round *r,
     }
     r->ready |= BIT(index);
     r->readies[index] = m->body;
+    memcpy(r->ready_sig[index], m->sig, SIGN_BYTES);
     round_watch_ready(r, now_ms);
 }

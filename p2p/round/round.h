@@ -121,9 +121,10 @@ struct round_idle {
     struct peer_id out[VIEW_MEMBERS_MAX];
     /* Of the plan that is followed. */
     struct peer_id maker;
-    uint64_t untrue; /* by rank: whose READY here is another one */
-    uint64_t told;   /* members of the view to whom it was passed on */
-    bool two_plans;  /* its maker made two */
+    uint64_t untrue;      /* by rank: whose READY here is another one */
+    uint64_t told;        /* members of the view to whom it was passed on */
+    uint64_t two_readies; /* ..that said two things (ready_of.c) */
+    bool two_plans;       /* its maker made two */
     /* Whose sums the last attempt that stood still lacked, of this round. */
     uint32_t n_unheard;
     struct peer_id unheard[VIEW_MEMBERS_MAX];
@@ -171,10 +172,12 @@ struct round {
 
     uint64_t ready; /* bit i: member i of the view */
     struct ready_body readies[VIEW_MEMBERS_MAX];
+    uint8_t ready_sig[VIEW_MEMBERS_MAX][SIGN_BYTES];
     /* READY of the next round, from members who knew of the commit of this one
      * before we did; checked, and taken in when it begins. */
     uint64_t early;
     struct ready_body earlies[VIEW_MEMBERS_MAX];
+    uint8_t early_sig[VIEW_MEMBERS_MAX][SIGN_BYTES];
     /* Who rests after the newest commit, as so many of those that made it saw
      * them go astray (astray.c). */
     uint32_t n_astray;
@@ -289,6 +292,10 @@ void round_on_ready(struct round *r,
                     int peer,
                     const struct ready *m,
                     uint64_t now_ms);
+void round_on_ready_of(struct round *r,
+                       int peer,
+                       const struct ready_of *m,
+                       struct out *out);
 void round_on_plan(struct round *r,
                    int peer,
                    const struct plan *p,

@@ -134,6 +134,7 @@ static void resend(struct round *r, uint64_t now_ms, struct out *out)
     }
     if (r->has_plan) {
         round_broadcast(r, out, without_plan(r), MESSAGE_PLAN, &r->plan);
+        round_ready_ask(r, out);
     }
     if (r->voted >> round_self(r) & 1) {
         round_broadcast(r, out, ~r->voted, MESSAGE_VOTE,

@@ -251,6 +251,9 @@ static inline void deliver(struct cast *c, const struct letter *l)
     case MESSAGE_READY:
         round_on_ready(&a->round, peer, c->scratch, c->now_ms);
         break;
+    case MESSAGE_READY_OF:
+        round_on_ready_of(&a->round, peer, c->scratch, c->out);
+        break;
     case MESSAGE_PLAN:
         round_on_plan(&a->round, peer, c->scratch, c->now_ms, c->out);
         break;
