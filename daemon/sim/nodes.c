@@ -416,7 +416,7 @@ static int settings(struct sim *s, struct sim_result *result)
         {"work.kind", "", 1, 15, .u32 = &s->work.kind},
         {"work.every", "", 1, 1000, .u32 = &s->work.every},
         {"work.liars", "", 1, SIM_LIARS_MAX, .u32 = &s->work.liars},
-        {"idle.kind", "", 1, 14, .u32 = &s->idle.kind},
+        {"idle.kind", "", 1, 16, .u32 = &s->idle.kind},
         {"idle.liars", "", 1, SIM_LIARS_MAX, .u32 = &s->idle.liars},
         {"convicts.kind", "", 1, 9, .u32 = &s->trial_kind},
         {"convicts.accusers", "", 1, 64, .u32 = &s->accusers},

@@ -20,6 +20,8 @@
  *  13  TWO       show another READY to the member whose turn it is than to
  *                the others, and do as 6
  *  14  ALONE     show it to that member alone, and do as 6
+ *  15  STATE     do as 13, and the others' is of another state, too
+ *  16  AFTER     say another READY to all when the plan is there, and do as 6
  *
  * From 6 on they deny in ballots that they voted.
  *
@@ -52,7 +54,9 @@ enum idle_kind {
     KIND_FALSE,
     KIND_TWO,
     KIND_ALONE,
-    KINDS = KIND_ALONE,
+    KIND_STATE,
+    KIND_AFTER,
+    KINDS = KIND_AFTER,
 };
 
 static enum idle_kind kind_of(const struct sim *s)
@@ -175,17 +179,29 @@ is_maker(const struct sim *s, uint32_t from, const struct plan_body *p)
     return maker != NULL && id_eq(maker, &world_identity(s->world, from)->id);
 }
 
+/* Whether that READY is another one than the plan is made of. */
+static bool is_other_ready(const struct sim *s,
+                           uint32_t from,
+                           uint32_t to,
+                           const struct ready_body *r)
+{
+    const struct peer_id *maker = maker_of(s, from, r->epoch, r->round);
+
+    if (kind_of(s) < KIND_TWO || !is_idle(s, from) || maker == NULL) {
+        return false;
+    }
+    return kind_of(s) == KIND_AFTER
+               ? node_parts(s->nodes[from]).round->has_plan
+               : !id_eq(maker, &world_identity(s->world, to)->id);
+}
+
 static bool alter_ready(const struct sim *s,
                         uint32_t from,
                         uint32_t to,
                         const struct signer *pen,
                         struct ready *r)
 {
-    const struct peer_id *maker =
-        maker_of(s, from, r->body.epoch, r->body.round);
-
-    if (kind_of(s) < KIND_TWO || !is_idle(s, from) || maker == NULL ||
-        id_eq(maker, &world_identity(s->world, to)->id)) {
+    if (!is_other_ready(s, from, to, &r->body)) {
         return false;
     }
     if (kind_of(s) == KIND_ALONE) {
@@ -194,6 +210,7 @@ static bool alter_ready(const struct sim *s,
     }
     r->body.first_step++;
     r->body.last_step++;
+    r->body.state.b[0] ^= kind_of(s) == KIND_STATE;
     return message_sign(pen, &ready_body_schema, &r->body, r->sig) == 0;
 }
 

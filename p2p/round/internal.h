@@ -77,6 +77,7 @@ bool round_offer_fair(const struct run_terms *t,
 bool round_moments_fair(const struct run_terms *t,
                         uint64_t tokens,
                         uint32_t n_moments);
+/* Our offer to this attempt, as it was made. */
 void round_ready_send(struct round *r, uint64_t mask, struct out *out);
 
 /* Whether what it says can be honest. */
@@ -92,6 +93,9 @@ void round_count_early(struct round *r);
 
 /* Whether that READY is what the plan has of its member. */
 bool round_is_true_of(const struct plan_member *m, const struct ready_body *c);
+
+/* Whether the READY of that member which the plan is made of is here. */
+bool round_ready_stays(const struct round *r, uint32_t index);
 
 /* Ask who made the plan for the READYs of it that are not here. */
 void round_ready_ask(struct round *r, struct out *out);

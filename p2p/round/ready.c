@@ -9,13 +9,10 @@
 
 void round_ready_send(struct round *r, uint64_t mask, struct out *out)
 {
-    struct ready msg = {.body = r->mine};
+    struct ready msg = {.body = r->readies[round_self(r)]};
 
-    if (message_sign(&r->opt.signer, &ready_body_schema, &msg.body, msg.sig) ==
-        0) {
-        memcpy(r->ready_sig[round_self(r)], msg.sig, SIGN_BYTES);
-        round_broadcast(r, out, mask, MESSAGE_READY, &msg);
-    }
+    memcpy(msg.sig, r->ready_sig[round_self(r)], sizeof msg.sig);
+    round_broadcast(r, out, mask, MESSAGE_READY, &msg);
 }
 
 /* Members that a packet reaches and comes back from in the site's time. */
@@ -74,6 +71,10 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out)
     }
     if (r->mine.tokens > 0) {
         probation_worked(&r->ballot->probation, &r->opt.self, r->round);
+    }
+    if (message_sign(&r->opt.signer, &ready_body_schema, &r->mine,
+                     r->ready_sig[round_self(r)]) != 0) {
+        return;
     }
     r->phase = ROUND_READY;
     r->ready |= BIT(round_self(r));
@@ -249,7 +250,7 @@ void round_on_ready(struct round *r,
         return;
     }
     note_work(r, (uint32_t)index, &m->body);
-    if (late) {
+    if (late || round_ready_stays(r, (uint32_t)index)) {
         return;
     }
     r->ready |= BIT(index);

@@ -214,7 +214,6 @@ static void forget(struct round *r, uint64_t ready)
     r->ready = ready;
     memcpy(r->readies, r->earlies, sizeof r->readies);
     memcpy(r->ready_sig, r->early_sig, sizeof r->ready_sig);
-    r->idle.two_readies = 0;
     r->early = r->voted = r->plan_mask = 0;
     r->possible_ms = r->half_ready_ms = r->quorum_ms = 0;
     r->committed = r->want_change = r->overdue = r->idle.late = false;

@@ -121,10 +121,9 @@ struct round_idle {
     struct peer_id out[VIEW_MEMBERS_MAX];
     /* Of the plan that is followed. */
     struct peer_id maker;
-    uint64_t untrue;      /* by rank: whose READY here is another one */
-    uint64_t told;        /* members of the view to whom it was passed on */
-    uint64_t two_readies; /* ..that said two things (ready_of.c) */
-    bool two_plans;       /* its maker made two */
+    uint64_t untrue; /* by rank: whose READY here is another one */
+    uint64_t told;   /* members of the view to whom it was passed on */
+    bool two_plans;  /* its maker made two */
     /* Whose sums the last attempt that stood still lacked, of this round. */
     uint32_t n_unheard;
     struct peer_id unheard[VIEW_MEMBERS_MAX];

@@ -1,49 +1,71 @@
 /* ready_of_test.c - a plan that is made of another READY than is here, or of
- * one that is not: who is asked for it, and what two of a member prove. */
+ * one that is not: who is asked for it, and what is believed. */
 #include "tests/unit/p2p/cast.h"
 
 #include "p2p/round/view.h"
 
+enum lie { NOTHING, TOKENS, NO_TOKENS, STATE /* and tokens */ };
+
 /* What the hooks of a cast know. */
 static struct cast *cast;
 static int liar, boss;
-static uint64_t tokens_of_lie; /* 0: it says nothing to the others */
+static enum lie lie; /* what the liar says to all but the coordinator */
+static bool no_answers;
+static uint32_t n_asked, n_answered;
 
-static struct cast *begin(uint32_t n)
+static void sign_as(struct cast *c, int i, struct ready *m)
 {
-    struct cast *c = cast_open(n);
+    assert_int_equal(
+        message_sign(&c->a[i]->signer, &ready_body_schema, &m->body, m->sig),
+        0);
+}
+
+static void alter(struct ready_body *b)
+{
+    b->tokens = lie == NO_TOKENS ? 0 : 77;
+    b->state.b[3] ^= lie == STATE;
+}
+
+/* The liar's READYs to all but the coordinator are other ones, or lost. */
+static bool hook(const struct letter *l)
+{
+    struct ready m;
+    int n;
+
+    if (l->type == MESSAGE_READY_OF) {
+        n_asked += l->to == boss;
+        n_answered += l->from == boss;
+        return no_answers && l->from == boss;
+    }
+    if (l->type != MESSAGE_READY || l->from != liar || l->to == boss) {
+        return false;
+    }
+    if (lie == NOTHING) {
+        return true;
+    }
+    assert_int_equal(msg_decode(&ready_schema, l->bytes, l->len, &m), 0);
+    alter(&m.body);
+    sign_as(cast, liar, &m);
+    n = msg_encode(&ready_schema, &m, l->bytes, l->len);
+    assert_true(n > 0);
+    ((struct letter *)l)->len = (size_t)n;
+    return false;
+}
+
+static struct cast *begin(enum lie how)
+{
+    struct cast *c = cast_open(5);
 
     c->terms.exchange = EXCHANGE_BUTTERFLY;
     cast_configure(c);
     cast = c;
     boss = coordinator(c);
     liar = boss == 0 ? 1 : 0;
+    lie = how;
+    no_answers = false;
+    n_asked = n_answered = 0;
+    c->drop = hook;
     return c;
-}
-
-/* The liar's READYs to all but the coordinator are other ones. */
-static bool shows_two(const struct letter *l)
-{
-    struct ready m;
-
-    if (l->type != MESSAGE_READY || l->from != liar || l->to == boss) {
-        return false;
-    }
-    assert_int_equal(msg_decode(&ready_schema, l->bytes, l->len, &m), 0);
-    if (tokens_of_lie == 0) {
-        return true;
-    }
-    m.body.tokens = tokens_of_lie;
-    assert_int_equal(message_sign(&cast->a[liar]->signer, &ready_body_schema,
-                                  &m.body, m.sig),
-                     0);
-    assert_int_equal(msg_encode(&ready_schema, &m, l->bytes, l->len), l->len);
-    return false;
-}
-
-static bool shows_two_and_no_answer(const struct letter *l)
-{
-    return shows_two(l) || l->type == MESSAGE_READY_OF;
 }
 
 static bool doubts(const struct cast *c, int i)
@@ -54,12 +76,10 @@ static bool doubts(const struct cast *c, int i)
     return closing.closing == CLOSING_DOUBTED;
 }
 
-static bool names_the_liar(const struct cast *c, int i)
+static uint32_t index_of_liar(const struct cast *c)
 {
-    uint64_t mask =
-        rests_mask(&c->a[i]->round.idle.rests, &c->a[liar]->identity.id, 1, 1);
-
-    return mask != 0;
+    return (uint32_t)view_index(&c->a[boss]->ballot.cert.body,
+                                &c->a[liar]->identity.id);
 }
 
 static void vote_all(struct cast *c)
@@ -72,166 +92,175 @@ static void vote_all(struct cast *c)
     cast_run(c);
 }
 
-static void two_of_a_member_name_it_and_nobody_doubts(void **state)
+/* How many of the others, which have voted, doubt the plan. */
+static int n_doubting(const struct cast *c)
 {
-    struct cast *c = begin(5);
+    int n = 0;
 
-    (void)state;
-    tokens_of_lie = 77;
-    c->drop = shows_two;
-    all_contribute(c);
-    vote_all(c);
-    for (int i = 0; i < 5; i++) {
-        const struct round *r = &c->a[i]->round;
-
-        assert_true(r->has_plan);
-        if (i != liar) {
-            assert_true(names_the_liar(c, i));
-            assert_false(doubts(c, i));
-            assert_int_equal(r->idle.untrue, 0); /* nor is its maker blamed */
-        }
+    for (int i = 0; i < (int)c->n; i++) {
+        assert_true(c->a[i]->round.has_plan);
+        n += i != liar && doubts(c, i);
+        /* Nor is who made the plan to blame for it. */
+        assert_true(i == liar || doubts(c, i) ||
+                    c->a[i]->round.idle.untrue == 0);
     }
-    cast_close(c);
+    return n;
 }
 
-static void one_that_is_not_here_comes(void **state)
+static void nobody_doubts_what_the_coordinator_passes_on(void **state)
 {
-    struct cast *c = begin(5);
+    (void)state;
+    for (enum lie how = NOTHING; how <= STATE; how++) {
+        struct cast *c = begin(how);
+
+        all_contribute(c);
+        assert_int_equal(n_asked, 3);
+        assert_int_equal(n_answered, 3);
+        vote_all(c);
+        assert_int_equal(n_doubting(c), 0);
+        for (int i = 0; i < 5; i++) {
+            assert_int_equal(c->a[i]->round.malformed, 0);
+            assert_int_equal(c->a[i]->round.idle.rests.n, 0);
+        }
+        cast_close(c);
+    }
+}
+
+static void nobody_asks_where_all_is_here(void **state)
+{
+    struct cast *c = begin(TOKENS);
 
     (void)state;
-    tokens_of_lie = 0;
-    c->drop = shows_two;
+    c->drop = NULL;
     all_contribute(c);
-    vote_all(c);
-    for (int i = 0; i < 5; i++) {
-        if (i != liar) {
-            assert_false(names_the_liar(c, i)); /* it may be lost on its way */
-            assert_false(doubts(c, i));
-        }
-    }
+    c->drop = hook;
+    cast_wait(c, 1500); /* said again */
+    assert_int_equal(n_asked, 0);
     cast_close(c);
 }
 
 /* The coordinator may have made it up. */
 static void without_an_answer_the_plan_is_doubted(void **state)
 {
-    struct cast *c = begin(5);
+    struct cast *c = begin(TOKENS);
 
     (void)state;
-    tokens_of_lie = 77;
-    c->drop = shows_two_and_no_answer;
+    no_answers = true;
     all_contribute(c);
     vote_all(c);
-    for (int i = 0; i < 5; i++) {
-        if (i != liar) {
-            assert_false(names_the_liar(c, i));
-            assert_int_equal(doubts(c, i), i != boss);
-        }
-    }
+    assert_int_equal(n_doubting(c), 3);
+    no_answers = false; /* it is asked again */
+    cast_wait(c, 1500);
+    assert_int_equal(n_doubting(c), 0);
     cast_close(c);
 }
 
-/* What the coordinator passes on as that member's READY: whether it counts. */
-static bool believes(struct cast *c, int i, const struct ready *said)
+/* Each member but the liar has the plan, and hears another READY then. */
+static void what_the_plan_is_made_of_stays(void **state)
+{
+    (void)state;
+    for (enum lie how = TOKENS; how <= STATE; how++) {
+        struct cast *c = begin(how);
+        struct ready m;
+
+        c->drop = NULL;
+        all_contribute(c);
+        m = (struct ready){.body = c->a[liar]->round.mine};
+        alter(&m.body);
+        sign_as(c, liar, &m);
+        for (int i = 0; i < 5; i++) {
+            if (i != liar) {
+                say(c, liar, i, MESSAGE_READY, &m);
+            }
+        }
+        vote_all(c);
+        assert_int_equal(n_doubting(c), 0);
+        cast_close(c);
+    }
+}
+
+/* Another member than the coordinator, and than the liar. */
+static int some_other(int but)
+{
+    int i = 0;
+
+    while (i == boss || i == liar || i == but) {
+        i++;
+    }
+    return i;
+}
+
+/* What `from` passes on as the liar's READY: whether it counts. */
+static bool believes(struct cast *c, int from, int i, const struct ready *said)
 {
     struct round *r = &c->a[i]->round;
     struct ready_of m = {.epoch = r->epoch,
                          .view = c->a[i]->ballot.hash,
                          .round = r->round,
+                         .index = index_of_liar(c),
                          .n_ready = 1,
                          .ready = {*said}};
-    int at = view_index(&c->a[i]->ballot.cert.body, &c->a[liar]->identity.id);
 
-    m.index = (uint32_t)at;
-    say(c, boss, i, MESSAGE_READY_OF, &m);
-    return r->ready >> at & 1;
-}
-
-static void sign_as(struct cast *c, int i, struct ready *m)
-{
-    assert_int_equal(
-        message_sign(&c->a[i]->signer, &ready_body_schema, &m->body, m->sig),
-        0);
+    say(c, from, i, MESSAGE_READY_OF, &m);
+    return r->ready >> m.index & 1;
 }
 
 static void nobody_makes_up_a_ready_of_another_member(void **state)
 {
-    struct cast *c = begin(5);
-    int other = 0;
-    struct ready m;
+    struct cast *c = begin(NOTHING);
+    int other = some_other(-1), third = some_other(other);
+    struct ready m, of;
     uint32_t before;
 
     (void)state;
-    while (other == boss || other == liar) {
-        other++;
-    }
-    tokens_of_lie = 0;
-    c->drop = shows_two_and_no_answer;
+    no_answers = true;
     all_contribute(c);
-    c->drop = shows_two;
+    c->drop = NULL;
     before = c->a[other]->round.malformed;
+    of = m = (struct ready){.body = c->a[liar]->round.mine};
 
-    m = (struct ready){.body = c->a[liar]->round.mine};
     sign_as(c, boss, &m);
-    assert_false(believes(c, other, &m));
+    assert_false(believes(c, boss, other, &m));
     assert_int_equal(c->a[other]->round.malformed, before + 1);
 
     m.body.epoch++; /* of another attempt */
     sign_as(c, liar, &m);
-    assert_false(believes(c, other, &m));
-
-    m.body = c->a[liar]->round.mine; /* not what the plan is made of */
-    m.body.tokens++;
+    assert_false(believes(c, boss, other, &m));
+    m = of;
+    m.body.round++;
     sign_as(c, liar, &m);
-    assert_false(believes(c, other, &m));
-
-    m.body = c->a[liar]->round.mine;
+    assert_false(believes(c, boss, other, &m));
+    m = of;
+    m.body.view.b[0] ^= 1;
     sign_as(c, liar, &m);
-    assert_true(believes(c, other, &m));
-    assert_false(names_the_liar(c, other));
+    assert_false(believes(c, boss, other, &m));
+    m = of;
+    m.body.state.b[0] ^= 1; /* of another state */
+    sign_as(c, liar, &m);
+    assert_false(believes(c, boss, other, &m));
+    m = of;
+    m.body.tokens++; /* not what the plan is made of */
+    sign_as(c, liar, &m);
+    assert_false(believes(c, boss, other, &m));
+    m = of;
+    m.body.n_rejected = 1; /* true of the plan, and signed */
+    sign_as(c, liar, &m);
+    assert_false(believes(c, third, other, &m)); /* nobody asked that one */
+    assert_int_equal(c->a[other]->round.malformed, before + 1);
+    assert_true(believes(c, boss, other, &m));
     cast_close(c);
 }
 
-/* An honest member that left the round out has work after all: READY is said
- * again, with tokens. */
-static void work_after_all_is_no_contradiction(void **state)
+static void what_is_out_of_bounds_is_not_answered(void **state)
 {
-    struct cast *c = begin(5);
-    int other = 0;
-    struct ready m;
-
-    (void)state;
-    while (other == boss || other == liar) {
-        other++;
-    }
-    tokens_of_lie = 0;
-    c->drop = shows_two_and_no_answer;
-    all_contribute(c);
-    m = (struct ready){.body = c->a[liar]->round.mine};
-    m.body.tokens = 0;
-    m.body.last_step = m.body.first_step;
-    sign_as(c, liar, &m);
-    c->drop = NULL;
-    say(c, liar, other, MESSAGE_READY, &m);
-    m.body = c->a[liar]->round.mine;
-    sign_as(c, liar, &m);
-    assert_true(believes(c, other, &m));
-    vote_all(c);
-    assert_false(names_the_liar(c, other));
-    assert_false(doubts(c, other));
-    cast_close(c);
-}
-
-/* Who asks is answered, and what it asks of which nobody says anything is not
- * remembered. */
-static void what_is_out_of_bounds_is_dropped(void **state)
-{
-    struct cast *c = begin(5);
+    struct cast *c = begin(NOTHING);
     struct round *r = &c->a[boss]->round;
     struct ready_of m;
 
     (void)state;
+    c->drop = NULL;
     all_contribute(c);
+    c->drop = hook;
     m = (struct ready_of){.epoch = r->epoch,
                           .view = c->a[boss]->ballot.hash,
                           .round = r->round,
@@ -242,20 +271,25 @@ static void what_is_out_of_bounds_is_dropped(void **state)
     m.index = 0;
     m.round++;
     say(c, liar, boss, MESSAGE_READY_OF, &m);
-    assert_int_equal(r->idle.two_readies, 0);
-    assert_int_equal(r->idle.rests.n, 0);
+    m.round--;
+    m.epoch++;
+    say(c, liar, boss, MESSAGE_READY_OF, &m);
+    assert_int_equal(n_answered, 0);
+    m.epoch--;
+    say(c, liar, boss, MESSAGE_READY_OF, &m);
+    assert_int_equal(n_answered, 1);
     cast_close(c);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_of_a_member_name_it_and_nobody_doubts),
-        cmocka_unit_test(one_that_is_not_here_comes),
+        cmocka_unit_test(nobody_doubts_what_the_coordinator_passes_on),
+        cmocka_unit_test(nobody_asks_where_all_is_here),
         cmocka_unit_test(without_an_answer_the_plan_is_doubted),
+        cmocka_unit_test(what_the_plan_is_made_of_stays),
         cmocka_unit_test(nobody_makes_up_a_ready_of_another_member),
-        cmocka_unit_test(work_after_all_is_no_contradiction),
-        cmocka_unit_test(what_is_out_of_bounds_is_dropped),
+        cmocka_unit_test(what_is_out_of_bounds_is_not_answered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
