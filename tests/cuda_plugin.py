@@ -9,10 +9,13 @@ itself: no kernel spills registers or keeps a stack frame, none needs more than
 255 registers or more than its block can have, static shared memory is not used
 (all of it is asked for at the launch); the library shows one name, wants nothing
 of CUDA but the driver, which it opens by itself, and reads no symbol of the
-program that loads it. Prints a line per kernel; exit 0 when all holds.
+program that loads it; a multiprocessor with 100 KB of shared memory holds two
+blocks of attention's forms for it. Prints a line per kernel; exit 0 when all
+holds.
 
 --table prints registers, spills, shared memory and blocks a multiprocessor in
-Markdown (cuda_table.py) and checks nothing. SOURCE is how names of .cu files
+Markdown (cuda_table.py) and checks nothing; in parentheses stands a form for
+other GPUs (flash_small() in attention.cuh). SOURCE is how names of .cu files
 begin: "attention rmsnorm". COMMIT's kernels are compiled for the same
 architectures as BUILD's, in a temporary folder.
 """
@@ -98,6 +101,7 @@ def check(build):
         findings.append(f"no .ptxas files under {build}/kernels/cuda")
     findings += check_library(os.path.join(build, "libloco_cuda.so"))
     findings += cuda_table.self_test()
+    findings += cuda_table.alone(figures(build, [""]))
     for finding in findings:
         print(finding)
     print(f"cuda_plugin: {len(seen)} kernels, {len(findings)} findings")

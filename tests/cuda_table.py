@@ -30,17 +30,21 @@ def tiles(d, rows):
     return rows * (d + 8) * 2
 
 
-def walked(d):
-    return 64 if d <= 80 else 32
+def gradient(d, m=1, walked=None, kept=0):
+    """Rows that a block of flash_dkv or flash_dq holds, and those of one of its
+    four walked tiles. Older commits have one form, <d>."""
+    walked = walked or (64 if d <= 80 else 32)
+    return (2 - kept) * 64 * m + 4 * walked, walked
 
 
 # Threads and dynamic shared bytes at the launch, by the numbers in <>; what the
 # launchers under kernels/cuda ask for. `flash`: attention.cu, attention_bwd.cu.
 LAUNCHES = {
     "flash_fwd": lambda d, m: (128, tiles(d, 64 * m + 4 * 64)),
-    "flash_dkv": lambda d: (128, tiles(d, 128 + 4 * walked(d))
-                            + 16 * walked(d)),
-    "flash_dq": lambda d: (128, tiles(d, 128 + 4 * walked(d))),
+    "flash_fwd_small": lambda d: (128, tiles(d, 2 * 64)),
+    "flash_dkv": lambda d, *form: (128, tiles(d, gradient(d, *form)[0])
+                                   + 16 * gradient(d, *form)[1]),
+    "flash_dq": lambda d, *form: (128, tiles(d, gradient(d, *form)[0])),
     "flash_delta": lambda: (128, 0),
     "hopper_fwd": lambda d: (256, 1024 + (128 + 8 * 64) * d * 2),
     "hopper_dkv": lambda: (256, 1024 + (256 + 8 * 64) * 128 + 8 * 64 * 4),
@@ -56,11 +60,38 @@ LAUNCHES = {
 }
 
 
+def words(kernel):
+    """Its name, and the numbers in <>."""
+    name, _, rest = kernel.partition("<")
+    return (name.removesuffix("_kernel"),
+            [int(n) for n in re.findall(r"\b\d+\b", rest)])
+
+
 def launch(kernel):
     """(threads, dynamic shared bytes), or None where it is not known."""
-    name, _, rest = kernel.partition("<")
-    how = LAUNCHES.get(name.removesuffix("_kernel"))
-    return how and how(*(int(n) for n in re.findall(r"\b\d+\b", rest)))
+    name, numbers = words(kernel)
+    how = LAUNCHES.get(name)
+    return how and how(*numbers)
+
+
+# Kernels of attention that have two forms, and how many numbers are in their
+# <>; those of older commits have fewer, and one form.
+FORMS = {"flash_fwd": 2, "flash_fwd_small": 1, "flash_dkv": 4, "flash_dq": 4}
+
+
+def is_small(kernel):
+    """The form for multiprocessors with 100 KB: flash_small(), attention.cuh."""
+    name, numbers = words(kernel)
+    return name == "flash_fwd_small" or (
+        FORMS.get(name) == len(numbers) == 4 and numbers[3] > 0)
+
+
+def is_launched(kernel, sm):
+    """False where GPUs of this kind take another form."""
+    name, numbers = words(kernel)
+    if FORMS.get(name) != len(numbers):
+        return True
+    return is_small(kernel) == (LIMITS[sm][2] <= 100 and numbers[0] > 32)
 
 
 def up(n, step):
@@ -106,6 +137,16 @@ def self_test():
             yield f"blocks{tuple(args)} are {got}, not {want}"
 
 
+def alone(figures):
+    """A sentence for each small form of which fewer than two blocks fit."""
+    for (kernel, sm), (registers, _, static) in sorted(figures.items()):
+        if is_small(kernel) and is_launched(kernel, sm):
+            threads, dynamic = launch(kernel)
+            held = blocks(sm, threads, registers, static + dynamic)
+            if held < 2:
+                yield f"{kernel} ({sm}): {held} block a multiprocessor"
+
+
 @contextlib.contextmanager
 def compiled(commit, build, sources):
     """A build folder in which that commit's kernels were compiled."""
@@ -136,7 +177,8 @@ def cell(kernel, sm, found):
     registers, spills, static = found
     known = launch(kernel)
     held = blocks(sm, known[0], registers, static + known[1]) if known else "?"
-    return f"{registers}{f' + {spills} B' if spills else ''}, {held}"
+    text = f"{registers}{f' + {spills} B' if spills else ''}, {held}"
+    return text if is_launched(kernel, sm) else f"({text})"
 
 
 def row(kernel, when, figures, sms):

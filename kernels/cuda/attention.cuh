@@ -131,31 +131,87 @@ template <int M, int N> __device__ inline void zero(float (&c)[M][N][4])
     }
 }
 
-/* c (16 M, 8 N) = rows row.. of `left` times the rows of `right` (8 N of them),
- * both D wide. */
+/* What a warp multiplies from the left at every tile: rows row .. row + 16 M - 1
+ * of a tile in shared memory, or (KEPT) its registers, which read it once. */
+template <int D, int M, bool KEPT> struct left_rows {
+    const bf16 *tile;
+    int row;
+    uint32_t kept[KEPT ? D / 16 : 1][M][4];
+};
+
+template <int D, int M, bool KEPT>
+__device__ inline struct left_rows<D, M, KEPT> rows_of(const bf16 *tile,
+                                                       int row)
+{
+    struct left_rows<D, M, KEPT> left;
+
+    left.tile = tile;
+    left.row = row;
+    return left;
+}
+
+/* The tile is here; after a barrier its place can be another's. */
+template <int D, int M>
+__device__ inline void keep_rows(struct left_rows<D, M, true> &left)
+{
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            tile_a<D>(left.kept[step][m], left.tile, left.row + m * 16, step);
+        }
+    }
+}
+
+/* Read rows that were copied before; then their places are free. */
+template <class... ROWS> __device__ inline void keep_arrived(ROWS &...left)
+{
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    (keep_rows(left), ...);
+    __syncthreads();
+}
+
+/* c (16 M, 8 N) += a, channels 16 step .., times those of the rows of `right` */
 template <int D, int M, int N>
-__device__ inline void
-multiply(float (&c)[M][N][4], const bf16 *left, int row, const bf16 *right)
+__device__ inline void multiply_step(float (&c)[M][N][4],
+                                     const uint32_t (&a)[M][4],
+                                     const bf16 *right,
+                                     int step)
+{
+#pragma unroll
+    for (int n = 0; n < N / 2; n++) {
+        uint32_t b[4];
+
+        tile_b<D>(b, right, n * 16, step);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            mma_bf16(c[m][2 * n], a[m], b[0], b[1]);
+            mma_bf16(c[m][2 * n + 1], a[m], b[2], b[3]);
+        }
+    }
+}
+
+/* c (16 M, 8 N) = `left` times the rows of `right` (8 N of them), D wide. */
+template <int D, int M, int N, bool KEPT>
+__device__ inline void multiply(float (&c)[M][N][4],
+                                const struct left_rows<D, M, KEPT> &left,
+                                const bf16 *right)
 {
     zero(c);
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
-        uint32_t a[M][4];
+        if constexpr (KEPT) {
+            multiply_step<D>(c, left.kept[step], right, step);
+        } else {
+            uint32_t a[M][4];
 
-#pragma unroll
-        for (int m = 0; m < M; m++) {
-            tile_a<D>(a[m], left, row + m * 16, step);
-        }
-#pragma unroll
-        for (int n = 0; n < N / 2; n++) {
-            uint32_t b[4];
-
-            tile_b<D>(b, right, n * 16, step);
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                mma_bf16(c[m][2 * n], a[m], b[0], b[1]);
-                mma_bf16(c[m][2 * n + 1], a[m], b[2], b[3]);
+                tile_a<D>(a[m], left.tile, left.row + m * 16, step);
             }
+            multiply_step<D>(c, a, right, step);
         }
     }
 }
@@ -315,6 +371,17 @@ __device__ inline void softmax_end(const struct softmax_rows &rows,
             lse[row] = rows.max[half] * a.scale + logf(sum);
         }
     }
+}
+
+/* A multiprocessor with 100 KB of shared memory (sm_86, sm_89, sm_120) holds one
+ * block of the forms that others take, but for heads of 32. Its forms have less
+ * of it, so that two or three blocks fit; each row is made by the same sums in
+ * the same order, so the bits are those of the others. */
+#define FLASH_SMALL ((size_t)100 << 10)
+
+template <int D> static inline bool flash_small(const struct gpu *g)
+{
+    return D > 32 && g->shared_bytes <= FLASH_SMALL;
 }
 
 /* Shared memory above 48 KB must be asked for. */

@@ -16,17 +16,16 @@
  *                and dS' go from the registers of one product into the next
  *   flash_dq     a block owns 64 queries and walks over the key tiles
  * S and dP are made in both: 7 products instead of 5, the price of the order.
- * Shared memory: at most 70 KB.
+ * Shared memory: at most 70 KB. Where a multiprocessor has 100 KB of it, heads
+ * above 32 have forms with at most 35 KB: shorter walked tiles, and fragments of
+ * K (dkv), or of Q and dO (dq), in registers for the whole walk.
  */
 #include "kernels/cuda/attention.cuh"
 
-#define OWNED 64 /* rows that a block owns; 16 a warp */
-
-/* Rows of the tiles that a block walks over. Larger heads take fewer, so that
- * shared memory stays below the 99 KB of sm_86, sm_89 and sm_120. */
-template <int D> __host__ __device__ constexpr int walked()
+/* Rows that a block owns: 16 M a warp. */
+template <int M> __host__ __device__ constexpr int owned()
 {
-    return D <= 80 ? 64 : 32;
+    return 64 * M;
 }
 
 /* ---- delta -------------------------------------------------------------- */
@@ -76,27 +75,28 @@ __device__ inline void load_numbers(
     }
 }
 
-/* One walked tile of queries: what a block of flash_dkv needs of it. */
-template <int D> struct query_stage {
+/* One walked tile of Q queries: what a block of flash_dkv needs of it. */
+template <int D, int Q> struct query_stage {
     bf16 *q, *dout;
     float *lse, *delta;
 };
 
 /* Stage 0 or 1; tiles and numbers are where flash_dkv_kernel laid them. */
-template <int D>
-__device__ inline struct query_stage<D> query_stage_at(bf16 *tiles, int which) {
-    constexpr int TILE = walked<D>() * tile_ld<D>();
-    struct query_stage<D> s;
+template <int D, int Q>
+__device__ inline struct query_stage<D, Q> query_stage_at(bf16 *tiles,
+                                                          int which) {
+    constexpr int TILE = Q * tile_ld<D>();
+    struct query_stage<D, Q> s;
 
     s.q = tiles + which * 2 * TILE;
     s.dout = s.q + TILE;
-    s.lse = (float *)(tiles + 4 * TILE) + which * 2 * walked<D>();
-    s.delta = s.lse + walked<D>();
+    s.lse = (float *)(tiles + 4 * TILE) + which * 2 * Q;
+    s.delta = s.lse + Q;
     return s;
 }
 
-template <int D>
-__device__ inline void load_queries(const struct query_stage<D> &s,
+template <int D, int Q>
+__device__ inline void load_queries(const struct query_stage<D, Q> &s,
                                     const struct flash_args &a,
                                     int h,
                                     int q0)
@@ -104,12 +104,10 @@ __device__ inline void load_queries(const struct query_stage<D> &s,
     int64_t row = (int64_t)blockIdx.z * a.t + q0;
     int64_t ldo = (int64_t)a.heads * a.d;
 
-    tile_load<D, walked<D>()>(s.q, a.qkv + row * a.ld + h * a.d, a.ld, a.t - q0,
-                              a.d);
-    tile_load<D, walked<D>()>(s.dout, a.dout + row * ldo + h * a.d, ldo,
-                              a.t - q0, a.d);
-    load_numbers<walked<D>()>(s.lse, s.delta, a,
-                              ((int64_t)blockIdx.z * a.heads + h) * a.t, q0);
+    tile_load<D, Q>(s.q, a.qkv + row * a.ld + h * a.d, a.ld, a.t - q0, a.d);
+    tile_load<D, Q>(s.dout, a.dout + row * ldo + h * a.d, ldo, a.t - q0, a.d);
+    load_numbers<Q>(s.lse, s.delta, a,
+                    ((int64_t)blockIdx.z * a.heads + h) * a.t, q0);
 }
 
 /* p = exp(S' / sqrt(D) - lse), 0 for keys behind their query. */
@@ -132,71 +130,96 @@ probabilities(float (&p)[N][4], const float *lse, float c, int k0, int q0)
     }
 }
 
-/* Block (key tiles, KV, B). */
-template <int D>
+/* dS' = P' (dP' - delta) where dP' was. */
+template <int N>
+__device__ inline void
+scores_from(float (&ds)[N][4], const float (&p)[N][4], const float *delta)
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int query = n * 8 + threadIdx.x % 4 * 2 + i % 2;
+
+            ds[n][i] = p[n][i] * (ds[n][i] - delta[query]);
+        }
+    }
+}
+
+/* Block (key tiles, KV, B). Walks over Q queries at a time. KEPT: K is in
+ * registers, and its tile lies where later the queries do. */
+template <int D, int M, int Q, int KEPT>
 __global__ void __launch_bounds__(TILE_THREADS)
     flash_dkv_kernel(struct flash_args a)
 {
-    constexpr int Q = walked<D>();
-    constexpr int LD = tile_ld<D>();
+    constexpr int OWNED = owned<M>();
+    static_assert(KEPT == 0 || 4 * Q >= OWNED, "no place for K");
     SHARED(memory);
-    bf16 *k_tile = (bf16 *)memory;
-    bf16 *v_tile = k_tile + OWNED * LD;
-    bf16 *query_tiles = v_tile + OWNED * LD;
-    int group = a.heads / a.kv_heads;
+    bf16 *v_tile = (bf16 *)memory;
+    bf16 *k_tile = v_tile + OWNED * tile_ld<D>();
+    bf16 *query_tiles = k_tile + (1 - KEPT) * OWNED * tile_ld<D>();
     int k0 = (int)blockIdx.x * OWNED;
-    int warp_row = (int)(threadIdx.x / WARP) * 16;
+    int warp_row = (int)(threadIdx.x / WARP) * 16 * M;
     int64_t row0 = (int64_t)blockIdx.z * a.t;
     int64_t at = (row0 + k0) * a.ld + (a.heads + blockIdx.y) * a.d;
+    int group = a.heads / a.kv_heads;
     int first = k0 / Q;                    /* query tile on the diagonal */
     int tiles = (a.t + Q - 1) / Q - first; /* of each query head */
-    float dk[1][D / 8][4];
-    float dv[1][D / 8][4];
+    auto k = rows_of<D, M, KEPT == 1>(k_tile, warp_row);
+    auto v = rows_of<D, M, false>(v_tile, warp_row);
+    float dk[M][D / 8][4];
+    float dv[M][D / 8][4];
 
     zero(dk);
     zero(dv);
     tile_load<D, OWNED>(k_tile, a.qkv + at, a.ld, a.t - k0, a.d);
     tile_load<D, OWNED>(v_tile, a.qkv + at + a.kv_heads * a.d, a.ld, a.t - k0,
                         a.d);
-    load_queries<D>(query_stage_at<D>(query_tiles, 0), a,
-                    (int)blockIdx.y * group, first * Q);
+    if constexpr (KEPT == 1) {
+        keep_arrived(k);
+    }
+    load_queries(query_stage_at<D, Q>(query_tiles, 0), a,
+                 (int)blockIdx.y * group, first * Q);
     copies_commit();
     for (int i = 0; i < group * tiles; i++) {
-        const struct query_stage<D> s = query_stage_at<D>(query_tiles, i % 2);
+        const struct query_stage<D, Q> s =
+            query_stage_at<D, Q>(query_tiles, i % 2);
         int q0 = (first + i % tiles) * Q;
-        float p[1][Q / 8][4];
-        float ds[1][Q / 8][4];
+        float p[M][Q / 8][4];
+        float ds[M][Q / 8][4];
 
         if (i + 1 < group * tiles) {
-            load_queries<D>(query_stage_at<D>(query_tiles, (i + 1) % 2), a,
-                            (int)blockIdx.y * group + (i + 1) / tiles,
-                            (first + (i + 1) % tiles) * Q);
+            load_queries(query_stage_at<D, Q>(query_tiles, (i + 1) % 2), a,
+                         (int)blockIdx.y * group + (i + 1) / tiles,
+                         (first + (i + 1) % tiles) * Q);
             copies_commit();
             copies_wait<1>();
         } else {
             copies_wait<0>();
         }
         __syncthreads();
-        multiply<D>(p, k_tile, warp_row, s.q);
-        probabilities(p[0], s.lse, a.scale * LOG2E, k0 + warp_row, q0);
-        multiply<D>(ds, v_tile, warp_row, s.dout);
+        multiply(p, k, s.q);
 #pragma unroll
-        for (int n = 0; n < Q / 8; n++) {
+        for (int m = 0; m < M; m++) {
+            probabilities(p[m], s.lse, a.scale * LOG2E,
+                          k0 + warp_row + m * 16, q0);
+        }
+        multiply(ds, v, s.dout);
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                int query = n * 8 + threadIdx.x % 4 * 2 + c % 2;
-
-                ds[0][n][c] = p[0][n][c] * (ds[0][n][c] - s.delta[query]);
-            }
+        for (int m = 0; m < M; m++) {
+            scores_from(ds[m], p[m], s.delta);
         }
         accumulate<D>(dv, p, s.dout);
         accumulate<D>(dk, ds, s.q);
         __syncthreads(); /* nobody reads this stage any more */
     }
-    rows_store<D>(a.to + at, a.ld, dk[0], a.scale, a.scale, warp_row, a.t - k0,
-                  a.d);
-    rows_store<D>(a.to + at + a.kv_heads * a.d, a.ld, dv[0], 1, 1, warp_row,
-                  a.t - k0, a.d);
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        rows_store<D>(a.to + at, a.ld, dk[m], a.scale, a.scale,
+                      warp_row + m * 16, a.t - k0, a.d);
+        rows_store<D>(a.to + at + a.kv_heads * a.d, a.ld, dv[m], 1, 1,
+                      warp_row + m * 16, a.t - k0, a.d);
+    }
 }
 
 /* ---- dq ----------------------------------------------------------------- */
@@ -226,21 +249,42 @@ __device__ inline void gradient_of_scores(float (&ds)[N][4],
     }
 }
 
-/* Block (query tiles, H, B). */
-template <int D>
+/* lse (for exp2) and delta of the rows that a lane has a share of; a row that
+ * does not exist gets probability 0. */
+template <int M>
+__device__ inline void own_numbers(float (&lse)[M][2],
+                                   float (&delta)[M][2],
+                                   const struct flash_args &a,
+                                   int64_t at,
+                                   int first)
+{
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) {
+        int row = first + (int)(threadIdx.x % WARP) / 4 + i * 8;
+        int64_t number = at + row;
+
+        lse[i / 2][i % 2] = row < a.t ? a.lse[number] * LOG2E : INFINITY;
+        delta[i / 2][i % 2] = row < a.t ? a.delta[number] : 0;
+    }
+}
+
+/* Block (query tiles, H, B). Walks over K keys at a time. KEPT: Q and dO are in
+ * registers, and their tiles lie where later keys and values do. */
+template <int D, int M, int K, int KEPT>
 __global__ void __launch_bounds__(TILE_THREADS)
     flash_dq_kernel(struct flash_args a)
 {
-    constexpr int K = walked<D>();
+    constexpr int OWNED = owned<M>();
     constexpr int LD = tile_ld<D>();
+    static_assert(KEPT == 0 || 4 * K >= 2 * OWNED, "no place for Q and dO");
     SHARED(memory);
     bf16 *q_tile = (bf16 *)memory;
     bf16 *dout_tile = q_tile + OWNED * LD;
-    bf16 *k_tile = dout_tile + OWNED * LD; /* 2 stages */
+    bf16 *k_tile = q_tile + (2 - KEPT) * OWNED * LD; /* 2 stages */
     bf16 *v_tile = k_tile + 2 * K * LD;
     int q0 = (int)(gridDim.x - 1 - blockIdx.x) * OWNED;
     int h = blockIdx.y;
-    int warp_row = (int)(threadIdx.x / WARP) * 16;
+    int warp_row = (int)(threadIdx.x / WARP) * 16 * M;
     int64_t row0 = (int64_t)blockIdx.z * a.t;
     int64_t ldo = (int64_t)a.heads * a.d;
     int64_t at = (row0 + q0) * a.ld + h * a.d;
@@ -249,29 +293,29 @@ __global__ void __launch_bounds__(TILE_THREADS)
     const bf16 *v = k + a.kv_heads * a.d;
     int end = q0 + OWNED < a.t ? q0 + OWNED : a.t;
     int tiles = (end + K - 1) / K;
-    float lse[2];
-    float delta[2];
-    float dq[1][D / 8][4];
+    auto q = rows_of<D, M, KEPT == 2>(q_tile, warp_row);
+    auto dout = rows_of<D, M, KEPT == 2>(dout_tile, warp_row);
+    float lse[M][2];
+    float delta[M][2];
+    float dq[M][D / 8][4];
 
-    for (int half = 0; half < 2; half++) {
-        int row = q0 + warp_row + (int)(threadIdx.x % WARP) / 4 + half * 8;
-        int64_t number = ((int64_t)blockIdx.z * a.heads + h) * a.t + row;
-
-        lse[half] = row < a.t ? a.lse[number] * LOG2E : INFINITY;
-        delta[half] = row < a.t ? a.delta[number] : 0;
-    }
+    own_numbers(lse, delta, a, ((int64_t)blockIdx.z * a.heads + h) * a.t,
+                q0 + warp_row);
     zero(dq);
     tile_load<D, OWNED>(q_tile, a.qkv + at, a.ld, a.t - q0, a.d);
     tile_load<D, OWNED>(dout_tile, a.dout + (row0 + q0) * ldo + h * a.d, ldo,
                         a.t - q0, a.d);
+    if constexpr (KEPT == 2) {
+        keep_arrived(q, dout);
+    }
     tile_load<D, K>(k_tile, k, a.ld, a.t, a.d);
     tile_load<D, K>(v_tile, v, a.ld, a.t, a.d);
     copies_commit();
     for (int j = 0; j < tiles; j++) {
         int stage = j % 2 * K * LD;
         int next = K * LD - stage;
-        float p[1][K / 8][4];
-        float ds[1][K / 8][4];
+        float p[M][K / 8][4];
+        float ds[M][K / 8][4];
 
         if (j + 1 < tiles) {
             int64_t row = (int64_t)(j + 1) * K;
@@ -286,42 +330,72 @@ __global__ void __launch_bounds__(TILE_THREADS)
             copies_wait<0>();
         }
         __syncthreads();
-        multiply<D>(p, q_tile, warp_row, k_tile + stage);
-        multiply<D>(ds, dout_tile, warp_row, v_tile + stage);
-        gradient_of_scores(ds[0], p[0], lse, delta, a.scale * LOG2E,
-                           q0 + warp_row, j * K);
+        multiply(p, q, k_tile + stage);
+        multiply(ds, dout, v_tile + stage);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            gradient_of_scores(ds[m], p[m], lse[m], delta[m], a.scale * LOG2E,
+                               q0 + warp_row + m * 16, j * K);
+        }
         accumulate<D>(dq, ds, k_tile + stage);
         __syncthreads();
     }
-    rows_store<D>(a.to + at, a.ld, dq[0], a.scale, a.scale, warp_row, a.t - q0,
-                  a.d);
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        rows_store<D>(a.to + at, a.ld, dq[m], a.scale, a.scale,
+                      warp_row + m * 16, a.t - q0, a.d);
+    }
 }
 
 /* ---- launchers ---------------------------------------------------------- */
 
+template <int D, int M, int Q, int KEPT>
+static int run_dkv(struct gpu *g,
+                   const struct attention *op,
+                   const struct flash_args &a)
+{
+    auto dkv = flash_dkv_kernel<D, M, Q, KEPT>;
+    size_t shared = tile_bytes<D>((2 - KEPT) * owned<M>() + 4 * Q) +
+                    4 * Q * sizeof(float);
+    dim3 grid((unsigned)blocks_for(op->t, owned<M>()), (unsigned)op->kv_heads,
+              (unsigned)op->b);
+
+    LAUNCH_FLASH(g, "attention_dkv", dkv, grid, TILE_THREADS, shared, a);
+    return gpu_launched(g, "attention_dkv");
+}
+
+template <int D, int M, int K, int KEPT>
+static int run_dq(struct gpu *g,
+                  const struct attention *op,
+                  const struct flash_args &a)
+{
+    auto dq = flash_dq_kernel<D, M, K, KEPT>;
+    size_t shared = tile_bytes<D>((2 - KEPT) * owned<M>() + 4 * K);
+    dim3 grid((unsigned)blocks_for(op->t, owned<M>()), (unsigned)op->heads,
+              (unsigned)op->b);
+
+    LAUNCH_FLASH(g, "attention_dq", dq, grid, TILE_THREADS, shared, a);
+    return gpu_launched(g, "attention_dq");
+}
+
 template <int D>
 static int run(struct gpu *g, const struct attention *op, const float *delta)
 {
-    auto dkv = flash_dkv_kernel<D>;
-    auto dq = flash_dq_kernel<D>;
+    /* Larger heads take fewer, for the 99 KB that a block can have at most. */
+    constexpr int WALKED = D <= 80 ? 64 : 32;
     struct flash_args a = flash_args_of(op);
-    size_t shared = tile_bytes<D>(2 * OWNED + 4 * walked<D>());
-    unsigned tiles = (unsigned)blocks_for(op->t, OWNED);
     int rv;
 
     a.to = (bf16 *)op->dqkv;
     a.delta = delta;
-    LAUNCH_FLASH(g, "attention_dkv", dkv,
-                 dim3(tiles, (unsigned)op->kv_heads, (unsigned)op->b),
-                 TILE_THREADS, shared + 4 * walked<D>() * sizeof(float), a);
-    rv = gpu_launched(g, "attention_dkv");
-    if (rv != 0) {
-        return rv;
+    if constexpr (D > 32) {
+        if (flash_small<D>(g)) {
+            rv = run_dkv<D, 1, D <= 80 ? 32 : 16, 1>(g, op, a);
+            return rv != 0 ? rv : run_dq<D, 1, 32, 2>(g, op, a);
+        }
     }
-    LAUNCH_FLASH(g, "attention_dq", dq,
-                 dim3(tiles, (unsigned)op->heads, (unsigned)op->b),
-                 TILE_THREADS, shared, a);
-    return gpu_launched(g, "attention_dq");
+    rv = run_dkv<D, 1, WALKED, 0>(g, op, a);
+    return rv != 0 ? rv : run_dq<D, 1, WALKED, 0>(g, op, a);
 }
 
 static int run_delta(struct gpu *g, const struct attention *op, float *delta)

@@ -790,6 +790,7 @@ static int find_gpu(struct gpu *g, struct plugin_info *info, char *errmsg)
     }
     g->sm = 10 * p.major + p.minor;
     g->multiprocessors = p.multiProcessorCount;
+    g->shared_bytes = p.sharedMemPerMultiprocessor;
     (void)snprintf(info->name, sizeof info->name, "%.127s", p.name);
     (void)snprintf(info->isa, sizeof info->isa, "sm_%d", g->sm);
     info->multiprocessors = (uint32_t)p.multiProcessorCount;

@@ -76,8 +76,9 @@ struct gpu {
     size_t host_plan_bytes;
     unsigned met; /* bits of the GPUs whose memory this one was told of */
     int multiprocessors;
-    int sm;     /* 90: compute capability 9.0 */
-    int broken; /* 0, or what every call returns from now on */
+    size_t shared_bytes; /* of a multiprocessor, all of its blocks together */
+    int sm;              /* 90: compute capability 9.0 */
+    int broken;          /* 0, or what every call returns from now on */
     char message[PLUGIN_ERRMSG];
     char said[SAID_MAX][PLUGIN_ERRMSG]; /* plugin.h */
     int n_said, n_read;

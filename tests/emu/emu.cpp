@@ -588,6 +588,8 @@ void emu_launch(const void *kernel,
     if (emu_launch_fails(!configured(kernel, grid, block, shared))) {
         return;
     }
+    emu_control.shared_most =
+        std::max<uint64_t>(emu_control.shared_most, shared);
     emu_queue(stream, [=] { run_grid(grid, block, shared, body); });
 }
 

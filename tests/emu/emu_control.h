@@ -53,6 +53,7 @@ struct emu_control {
     /* The next product loads kernels of so many bytes, or fails as cuBLASLt
      * does where they are not there; then 0. */
     uint64_t product_loads;
+    uint64_t shared_most; /* bytes that a block of any launch had at most */
 };
 
 extern struct emu_control emu_control;

@@ -9,7 +9,7 @@
 extern "C" {
 __attribute__((visibility("default"))) struct emu_control emu_control = {
     1, 90, (uint64_t)8 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, 0, {0}, {0}, {{0}}, 0, 0, 0};
+    0, 0, 0, 0, 0, 0, {0}, {0}, {{0}}, 0, 0, 0, 0};
 }
 
 /* Never destroyed: threads may still be in it when the process ends. */
@@ -166,6 +166,12 @@ cudaError_t cudaDeviceReset(void)
     return emu_fail(emu_sticky()); /* stays with the thread */
 }
 
+/* KB of shared memory that a multiprocessor has. */
+static size_t shared_kb(int sm)
+{
+    return sm == 80 ? 164 : sm == 90 || sm == 100 ? 228 : 100;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     EMU_ENTER;
@@ -176,6 +182,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     p->major = emu_control.sm / 10;
     p->minor = emu_control.sm % 10;
     p->multiProcessorCount = 2;
+    p->sharedMemPerMultiprocessor = shared_kb(emu_control.sm) << 10;
     return emu_sticky();
 }
 

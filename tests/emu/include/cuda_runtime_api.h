@@ -50,6 +50,7 @@ typedef struct emu_event *cudaEvent_t;
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;
+    size_t sharedMemPerMultiprocessor;
     int major, minor, multiProcessorCount;
 };
 
