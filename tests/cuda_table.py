@@ -79,6 +79,10 @@ def launch(kernel):
 FORMS = {"flash_fwd": 2, "flash_fwd_small": 1, "flash_dkv": 4, "flash_dq": 4}
 
 
+# Where heads of 64 have 32 rows a warp: run_wide(), attention_bwd.cu.
+WIDE = {"flash_dkv": ("sm_80", "sm_100"), "flash_dq": ("sm_80",)}
+
+
 def is_small(kernel):
     """The form for multiprocessors with 100 KB: flash_small(), attention.cuh."""
     name, numbers = words(kernel)
@@ -91,6 +95,8 @@ def is_launched(kernel, sm):
     name, numbers = words(kernel)
     if FORMS.get(name) != len(numbers):
         return True
+    if name in WIDE and numbers[0] == 64 and LIMITS[sm][2] > 100:
+        return (numbers[1] == 2) == (sm in WIDE[name]) and not numbers[3]
     return is_small(kernel) == (LIMITS[sm][2] <= 100 and numbers[0] > 32)
 
 

@@ -10,11 +10,12 @@
  * Three kernels, each of whose results one block owns, so the same bits come
  * out every time:
  *   flash_delta  8 lanes a row of a head, one pass over dout and out
- *   flash_dkv    a block owns 64 keys of a key/value head and walks over the
+ *   flash_dkv    a block owns 64 M keys of a key/value head and walks over the
  *                query tiles from the diagonal on, for all query heads of the
  *                group. Scores are made transposed (keys are rows), so that P'
  *                and dS' go from the registers of one product into the next
- *   flash_dq     a block owns 64 queries and walks over the key tiles
+ *   flash_dq     a block owns 64 M queries and walks over the key tiles
+ * A warp has 16 M of them; M = 2 (run_wide) reads fewer fragments a product.
  * S and dP are made in both: 7 products instead of 5, the price of the order.
  * Shared memory: at most 70 KB. Where a multiprocessor has 100 KB of it, heads
  * above 32 have forms with at most 35 KB: shorter walked tiles, and fragments of
@@ -61,17 +62,18 @@ __global__ void flash_delta_kernel(float *delta, struct flash_args a, int64_t n)
 
 /* ---- dk, dv ------------------------------------------------------------- */
 
-/* lse (for exp2) and delta of query rows from q0; a row that does not exist
- * gets probability 0. */
+/* Begin to copy lse and delta of query rows from q0. Zeros for a row that does
+ * not exist: its Q and dO are zeros too, so it adds zeros. */
 template <int ROWS>
 __device__ inline void load_numbers(
     float *lse, float *delta, const struct flash_args &a, int64_t at, int q0)
 {
-    for (int i = threadIdx.x; i < ROWS; i += TILE_THREADS) {
-        bool inside = q0 + i < a.t;
+    for (int i = threadIdx.x; i < 2 * ROWS; i += TILE_THREADS) {
+        const float *from = i < ROWS ? a.lse : a.delta;
+        float *to = i < ROWS ? lse : delta;
+        int row = q0 + i % ROWS;
 
-        lse[i] = inside ? a.lse[at + q0 + i] * LOG2E : INFINITY;
-        delta[i] = inside ? a.delta[at + q0 + i] : 0;
+        copy_4(to + i % ROWS, from + at + (row < a.t ? row : 0), row < a.t);
     }
 }
 
@@ -123,7 +125,7 @@ probabilities(float (&p)[N][4], const float *lse, float c, int k0, int q0)
         for (int i = 0; i < 4; i++) {
             int query = n * 8 + lane % 4 * 2 + i % 2;
             int key = k0 + lane / 4 + i / 2 * 8;
-            float x = fast_exp2(p[n][i] * c - lse[query]);
+            float x = fast_exp2(p[n][i] * c - __fmul_rn(lse[query], LOG2E));
 
             p[n][i] = key > q0 + query ? 0 : x;
         }
@@ -154,6 +156,11 @@ __global__ void __launch_bounds__(TILE_THREADS)
 {
     constexpr int OWNED = owned<M>();
     static_assert(KEPT == 0 || 4 * Q >= OWNED, "no place for K");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+    if (M == 2) {
+        return; /* never called there, and ptxas would spill registers */
+    }
+#endif
     SHARED(memory);
     bf16 *v_tile = (bf16 *)memory;
     bf16 *k_tile = v_tile + OWNED * tile_ld<D>();
@@ -162,9 +169,10 @@ __global__ void __launch_bounds__(TILE_THREADS)
     int warp_row = (int)(threadIdx.x / WARP) * 16 * M;
     int64_t row0 = (int64_t)blockIdx.z * a.t;
     int64_t at = (row0 + k0) * a.ld + (a.heads + blockIdx.y) * a.d;
-    int group = a.heads / a.kv_heads;
-    int first = k0 / Q;                    /* query tile on the diagonal */
-    int tiles = (a.t + Q - 1) / Q - first; /* of each query head */
+    int head = (int)blockIdx.y * (a.heads / a.kv_heads);
+    int heads_end = head + a.heads / a.kv_heads;
+    int first = k0 / Q * Q; /* query on the diagonal */
+    int q0 = first;
     auto k = rows_of<D, M, KEPT == 1>(k_tile, warp_row);
     auto v = rows_of<D, M, false>(v_tile, warp_row);
     float dk[M][D / 8][4];
@@ -178,20 +186,19 @@ __global__ void __launch_bounds__(TILE_THREADS)
     if constexpr (KEPT == 1) {
         keep_arrived(k);
     }
-    load_queries(query_stage_at<D, Q>(query_tiles, 0), a,
-                 (int)blockIdx.y * group, first * Q);
+    load_queries(query_stage_at<D, Q>(query_tiles, 0), a, head, q0);
     copies_commit();
-    for (int i = 0; i < group * tiles; i++) {
+    for (int i = 0; head < heads_end; i++) {
         const struct query_stage<D, Q> s =
             query_stage_at<D, Q>(query_tiles, i % 2);
-        int q0 = (first + i % tiles) * Q;
+        int next_q0 = q0 + Q < a.t ? q0 + Q : first;
         float p[M][Q / 8][4];
         float ds[M][Q / 8][4];
 
-        if (i + 1 < group * tiles) {
+        head += q0 + Q < a.t ? 0 : 1;
+        if (head < heads_end) {
             load_queries(query_stage_at<D, Q>(query_tiles, (i + 1) % 2), a,
-                         (int)blockIdx.y * group + (i + 1) / tiles,
-                         (first + (i + 1) % tiles) * Q);
+                         head, next_q0);
             copies_commit();
             copies_wait<1>();
         } else {
@@ -211,6 +218,7 @@ __global__ void __launch_bounds__(TILE_THREADS)
         }
         accumulate<D>(dv, p, s.dout);
         accumulate<D>(dk, ds, s.q);
+        q0 = next_q0;
         __syncthreads(); /* nobody reads this stage any more */
     }
 #pragma unroll
@@ -378,6 +386,21 @@ static int run_dq(struct gpu *g,
     return gpu_launched(g, "attention_dq");
 }
 
+/* Heads of 64 have 32 rows a warp where registers allow it, so that a fragment
+ * of the walked tile serves two products: keys on sm_80 and sm_100, queries on
+ * sm_80 alone (of 16 each, sm_100 holds four blocks for two of 32 each). */
+static int run_wide(struct gpu *g,
+                    const struct attention *op,
+                    const struct flash_args &a)
+{
+    int rv = run_dkv<64, 2, 32, 0>(g, op, a);
+
+    if (rv != 0 || g->sm >= 100) {
+        return rv != 0 ? rv : run_dq<64, 1, 64, 0>(g, op, a);
+    }
+    return run_dq<64, 2, 32, 0>(g, op, a);
+}
+
 template <int D>
 static int run(struct gpu *g, const struct attention *op, const float *delta)
 {
@@ -393,6 +416,9 @@ static int run(struct gpu *g, const struct attention *op, const float *delta)
             rv = run_dkv<D, 1, D <= 80 ? 32 : 16, 1>(g, op, a);
             return rv != 0 ? rv : run_dq<D, 1, 32, 2>(g, op, a);
         }
+    }
+    if (D == 64 && g->sm != 90) {
+        return run_wide(g, op, a);
     }
     rv = run_dkv<D, 1, WALKED, 0>(g, op, a);
     return rv != 0 ? rv : run_dq<D, 1, WALKED, 0>(g, op, a);

@@ -116,6 +116,17 @@ __device__ inline void copy_16(void *to, const void *from, bool inside)
                  : "memory");
 }
 
+/* The same of 4 bytes. */
+__device__ inline void copy_4(void *to, const void *from, bool inside)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :
+                 : "r"(at), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+
 /* The copies of this thread since the last call are one group. */
 __device__ inline void copies_commit()
 {

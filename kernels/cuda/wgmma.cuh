@@ -130,15 +130,6 @@ __device__ inline void wgmma_fence_copies()
     asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
-/* 4 bytes to shared memory, zeros where !inside; see copy_16. */
-__device__ inline void copy_4(void *to, const void *from, bool inside)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :
-                 : "r"(shared_address(to)), "l"(from), "r"(inside ? 4 : 0)
-                 : "memory");
-}
-
 #endif
 
 /* The same number in all lanes, as ptxas must know: it keeps addresses and

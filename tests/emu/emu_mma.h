@@ -41,6 +41,7 @@ float half_value(uint16_t h);
 void emu_mma(float *c, const uint32_t *a, uint32_t b0, uint32_t b1);
 void emu_ldmatrix(uint32_t *r, const void *row, bool trans);
 void emu_copy_16(void *to, const void *from, bool inside);
+void emu_copy_4(void *to, const void *from, bool inside);
 void emu_copies_commit(void);
 void emu_copies_wait(int left);
 
@@ -63,6 +64,11 @@ static inline void ldmatrix_trans(uint32_t (&r)[4], const bf16 *row)
 static inline void copy_16(void *to, const void *from, bool inside)
 {
     emu_copy_16(to, from, inside);
+}
+
+static inline void copy_4(void *to, const void *from, bool inside)
+{
+    emu_copy_4(to, from, inside);
 }
 
 static inline void copies_commit()

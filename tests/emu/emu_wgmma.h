@@ -17,7 +17,6 @@ void emu_wgmma_shared(float *c, uint64_t a, uint64_t b, bool rows, bool add);
 void emu_wgmma_commit(void);
 void emu_wgmma_wait(int left);
 void emu_fence_copies(void);
-void emu_copy_4(void *to, const void *from, bool inside);
 
 static inline uint32_t shared_address(const void *p)
 {
@@ -63,11 +62,6 @@ static inline void wgmma_hold_a(uint32_t (&)[4][4])
 static inline void wgmma_fence_copies()
 {
     emu_fence_copies();
-}
-
-static inline void copy_4(void *to, const void *from, bool inside)
-{
-    emu_copy_4(to, from, inside);
 }
 
 #endif
