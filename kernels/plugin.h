@@ -25,7 +25,7 @@
 #include "kernels/backend.h"
 #include "proto/base/codec_type.h"
 
-#define PLUGIN_ABI     8u
+#define PLUGIN_ABI     9u
 #define PLUGIN_ERRMSG  256
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"
@@ -109,6 +109,16 @@ struct mix_op {
     int64_t n;
 };
 
+/* The means of two partners (train/sync/pair_mean.h): out = low / 2 + high / 2,
+ * or, with phi, = phi + (high - low) / 2, where low is the own one. out may be
+ * any of them. */
+struct pair_op {
+    const float *phi; /* NULL: of displacements */
+    const float *low, *high;
+    float *out;
+    int64_t n;
+};
+
 /* What train/sync/batch_size.h wants of two halves of a batch: |first|^2,
  * |second|^2, then second += first (rounded as on a processor) and its
  * |second|^2. Sums of chunks in double as sumsq's, added in a fixed order: the
@@ -139,7 +149,8 @@ struct add_op {
     X(shift, shift_op, 0)                                                      \
     X(mix, mix_op, 0)                                                          \
     X(halves, halves_op, 0)                                                    \
-    X(add, add_op, 0)
+    X(add, add_op, 0)                                                          \
+    X(pair, pair_op, 0)
 /* clang-format on */
 
 #ifndef __cplusplus /* members have the names of structs */

@@ -125,6 +125,18 @@ static int apply(struct trainer *t,
     return 0;
 }
 
+static int apply_pair(struct trainer *t, const struct trainer_command *c)
+{
+    const struct job_pair *job = &c->job.pair;
+    struct replica *r = &t->replica;
+    int rc = replica_apply_pair(r, job->turn, c->wire, job->first);
+
+    if (trainer_lost_gpu(t, rc) && trainer_recover(t, rc)) {
+        rc = replica_apply_pair(r, job->turn, c->wire, job->first);
+    }
+    return rc;
+}
+
 /* The steps are made elsewhere: threads of this process are free meanwhile. (A
  * pool whose threads are pinned is the trainer's alone.) */
 static bool hashes_beside(const struct trainer *t)
@@ -153,8 +165,7 @@ void trainer_run_state(struct trainer *t, const struct trainer_command *c)
     } else if (c->job.type == JOB_APPLY) {
         ev.rc = apply(t, c, &ev.applied);
     } else {
-        ev.rc = replica_apply_pair(&t->replica, c->job.pair.turn, c->wire,
-                                   c->job.pair.first);
+        ev.rc = apply_pair(t, c);
     }
     if (ev.rc == 0) {
         note_broken(t, &ev);

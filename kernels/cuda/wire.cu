@@ -796,6 +796,21 @@ __global__ void mix_kernel(struct mix_op a)
     }
 }
 
+__global__ void pair_kernel(struct pair_op a)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i >= a.n) {
+        return;
+    }
+    a.out[i] = a.phi == NULL
+                   ? __fadd_rn(__fmul_rn(0.5f, a.low[i]),
+                               __fmul_rn(0.5f, a.high[i]))
+                   : __fadd_rn(a.phi[i],
+                               __fmul_rn(0.5f,
+                                         __fsub_rn(a.high[i], a.low[i])));
+}
+
 /* ---- launchers ---------------------------------------------------------- */
 
 static int clear_flags(struct gpu *g, int **flags)
@@ -915,4 +930,14 @@ int cuda_mix(struct gpu *g, const struct mix_op *op)
     LAUNCH(mix_kernel, (unsigned)blocks_for(a.n, THREADS), THREADS, 0,
            g->stream, a);
     return gpu_launched(g, "mix");
+}
+
+int cuda_pair(struct gpu *g, const struct pair_op *op)
+{
+    struct pair_op a = *op;
+
+    gpu_touched(g, a.out, (size_t)a.n * sizeof(float));
+    LAUNCH(pair_kernel, (unsigned)blocks_for(a.n, THREADS), THREADS, 0,
+           g->stream, a);
+    return gpu_launched(g, "pair");
 }

@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "proto/base/err.h"
+#include "train/replica/carry.h"
 #include "train/replica/device.h"
-#include "train/replica/host.h"
+#include "train/replica/outer_pair.h"
 
 /* Elements at a time: a multiple of every codec's block; 16 MB, which takes
  * a third of a millisecond to copy out. */
@@ -23,10 +24,15 @@ static struct gpu *gpu(const struct replica *r)
 
 /* ---- memory ------------------------------------------------------------ */
 
+static bool is_pair(const struct method *m)
+{
+    return m->group == METHOD_PAIR;
+}
+
 bool replica_outer_serves(const struct method *m)
 {
-    return !m->gradients && m->group == METHOD_ALL && m->period > 0 &&
-           m->period_u == 0 && m->period_v == 0 &&
+    return !m->gradients && (m->group == METHOD_ALL || is_pair(m)) &&
+           m->period > 0 && m->period_u == 0 && m->period_v == 0 &&
            (engine_needs(m) & ~(unsigned)(ENGINE_PHI | ENGINE_M)) == 0;
 }
 
@@ -35,26 +41,55 @@ static uint64_t piece_of(uint64_t n)
     return n < PIECE ? n : PIECE;
 }
 
+/* With one partner the momentum only passes through. */
+static bool keeps_m(const struct method *m)
+{
+    return method_has_momentum(m) && !is_pair(m);
+}
+
 size_t replica_outer_bytes(const struct replica_options *opt, uint64_t n)
 {
-    size_t vectors = 1 + (size_t)method_has_momentum(&opt->method);
+    const struct method *m = &opt->method;
+    size_t vectors = 1 + (size_t)keeps_m(m);
+    size_t pieces = is_pair(m) ? OUTER_PAIR_PIECES : 2;
+    size_t wires = is_pair(m) ? OUTER_PAIR_WIRES : 2;
 
-    if (opt->method.trainers > 0) {
+    if (m->trainers > 0) {
         return (size_t)n * sizeof(float);
     }
-    if (!replica_outer_serves(&opt->method)) {
+    if (!replica_outer_serves(m)) {
         return 0;
     }
-    return (size_t)(vectors * n + 2 * piece_of(n)) * sizeof(float) +
-           2 * opt->codec->bytes((size_t)piece_of(n + opt->codec->block));
+    return (size_t)(vectors * n + pieces * piece_of(n)) * sizeof(float) +
+           wires * opt->codec->bytes((size_t)piece_of(n + opt->codec->block));
+}
+
+/* Both pieces of what every method has. */
+static bool take_pieces(struct replica *r)
+{
+    const struct backend *be = &r->backend;
+    struct replica_outer *o = &r->outer;
+    size_t piece = (size_t)piece_of(r->n) * sizeof(float);
+    size_t wire = r->opt.codec->bytes((size_t)piece_of(r->n_wire));
+    bool all = true;
+
+    for (int i = 0; i < 2; i++) {
+        o->wire[i] = be->take(be, wire);
+        o->piece[i] = be->take(be, piece);
+        (void)table(r)->pin(gpu(r), (void **)&o->pinned[i], piece);
+        all = all && o->wire[i] != NULL && o->piece[i] != NULL &&
+              o->pinned[i] != NULL;
+    }
+    return all && (!is_pair(&r->opt.method) ||
+                   replica_outer_pair_take(r, piece, wire));
 }
 
 void replica_outer_open(struct replica *r)
 {
     const struct backend *be = &r->backend;
+    const bool with_m = keeps_m(&r->opt.method);
     struct replica_outer *o = &r->outer;
     size_t bytes = r->n * sizeof(float);
-    size_t piece = (size_t)piece_of(r->n) * sizeof(float);
     bool all;
 
     memset(o, 0, sizeof *o);
@@ -68,17 +103,9 @@ void replica_outer_open(struct replica *r)
         return;
     }
     o->phi = be->take(be, bytes);
-    o->m = r->m == NULL ? NULL : be->take(be, bytes);
-    all = o->phi != NULL && (r->m == NULL || o->m != NULL);
-    for (int i = 0; i < 2; i++) {
-        o->wire[i] =
-            be->take(be, r->opt.codec->bytes((size_t)piece_of(r->n_wire)));
-        o->piece[i] = be->take(be, piece);
-        (void)table(r)->pin(gpu(r), (void **)&o->pinned[i], piece);
-        all = all && o->wire[i] != NULL && o->piece[i] != NULL &&
-              o->pinned[i] != NULL;
-    }
-    if (all) {
+    o->m = with_m ? be->take(be, bytes) : NULL;
+    all = o->phi != NULL && (!with_m || o->m != NULL);
+    if (take_pieces(r) && all) {
         o->on = true;
         o->most = PIECE;
     } else {
@@ -96,6 +123,7 @@ void replica_outer_close(struct replica *r)
         be->give(be, o->m);
         be->give(be, o->half);
         be->give(be, o->eval);
+        replica_outer_pair_give(r);
         for (int i = 0; i < 2; i++) {
             be->give(be, o->wire[i]);
             be->give(be, o->piece[i]);
@@ -118,7 +146,7 @@ int replica_outer_begin(struct replica *r)
 
     if (!r->outer.current) {
         be->put(be, r->outer.phi, r->phi, bytes);
-        if (r->m != NULL) {
+        if (r->outer.m != NULL) {
             be->put(be, r->outer.m, r->m, bytes);
         }
     }
@@ -178,43 +206,10 @@ static bool next_run(const struct replica *r, struct walk *w, struct run *run)
 
 /* ---- out of the GPU ---------------------------------------------------- */
 
-/* The piece on its way to this process: to pinned memory and from there to its
- * place, or there at once where the GPU knows that. */
-struct outgoing {
-    float *to;
-    size_t bytes; /* 0: none */
-    int half;
-    bool direct;
-};
-
-/* It has arrived: to its place, beside the copy that `next` begins, if any. */
-static int arrive(struct replica *r,
-                  struct outgoing *o,
-                  const float *next,
-                  float *to,
-                  uint64_t n)
-{
-    struct outgoing before = *o;
-    int rv = before.bytes > 0 ? table(r)->copies_done(gpu(r)) : 0;
-
-    o->bytes = 0;
-    if (rv == 0 && next != NULL) {
-        *o = (struct outgoing){to, n * sizeof(float), !before.half,
-                               replica_is_registered(r, to, n * sizeof(float))};
-        rv = table(r)->get_beside(
-            gpu(r), o->direct ? (void *)to : r->outer.pinned[o->half], next,
-            o->bytes);
-    }
-    if (rv == 0 && before.bytes > 0 && !before.direct) {
-        memcpy(before.to, r->outer.pinned[before.half], before.bytes);
-    }
-    return rv;
-}
-
 int replica_outer_pack(struct replica *r, const struct layout_part *p)
 {
     struct walk w = walk_of(r, p, r->outer.most);
-    struct outgoing o = {0};
+    struct carry c = {0};
     struct run run;
     int rv = replica_outer_begin(r), bad = 0;
 
@@ -232,10 +227,10 @@ int replica_outer_pack(struct replica *r, const struct layout_part *p)
             rv = 0;
         }
         rv = rv != 0 ? rv
-                     : arrive(r, &o, piece, r->contribution + p->at + run.at,
-                              run.n);
+                     : carry_out(r, &c, piece, r->contribution + p->at + run.at,
+                                 run.n);
     }
-    rv = rv != 0 ? rv : arrive(r, &o, NULL, NULL, 0);
+    rv = rv != 0 ? rv : carry_out(r, &c, NULL, NULL, 0);
     return rv != 0 ? rv : bad;
 }
 
@@ -253,17 +248,10 @@ static int send_piece(struct replica *r,
     uint64_t at = i * r->outer.most;
     uint64_t left = at < p->room ? p->room - at : 0;
     const uint8_t *from = wire + codec->bytes(at);
-    uint8_t *to = r->outer.wire[i % 2];
-    size_t bytes;
 
     *n = left < r->outer.most ? left : r->outer.most;
-    bytes = codec->bytes(*n);
-    if (*n == 0) {
-        return 0;
-    }
-    return replica_is_registered(r, from, bytes)
-               ? table(r)->put_beside(gpu(r), to, from, bytes)
-               : table(r)->put(gpu(r), to, from, bytes);
+    return *n == 0 ? 0
+                   : carry_in(r, r->outer.wire[i % 2], from, codec->bytes(*n));
 }
 
 /* The mean into grad, which is spent between two steps; the padding of the
@@ -280,13 +268,13 @@ take_mean(struct replica *r, const struct layout_part *p, const uint8_t *wire)
                                    .x = r->grad + i * r->outer.most,
                                    .n = (int64_t)n};
 
-        rv = table(r)->copies_done(gpu(r));
+        rv = carry_done(r);
         rv = rv != 0 ? rv : send_piece(r, p, wire, i + 1, &next);
         rv = rv != 0 ? rv : table(r)->decode(gpu(r), &op);
         n = next;
     }
     if (rv != 0) { /* the piece that nobody wants is there before another */
-        (void)table(r)->copies_done(gpu(r));
+        (void)carry_done(r);
     }
     return rv;
 }
@@ -382,33 +370,35 @@ move(struct replica *r, const struct layout_part *p, bool contributed)
 static int bring_back(struct replica *r, const struct layout_part *p)
 {
     struct walk w = walk_of(r, p, r->outer.most);
-    struct outgoing o = {0};
+    struct carry c = {0};
     struct run run;
     int rv = 0;
 
     while (rv == 0 && next_run(r, &w, &run)) {
-        rv = arrive(r, &o, r->outer.phi + run.offset,
-                    r->engine.next_phi + run.at, run.n);
+        rv = carry_out(r, &c, r->outer.phi + run.offset,
+                       r->engine.next_phi + run.at, run.n);
         if (rv == 0 && r->m != NULL) {
-            rv = arrive(r, &o, r->outer.m + run.offset,
-                        r->engine.next_m + run.at, run.n);
+            rv = carry_out(r, &c, r->outer.m + run.offset,
+                           r->engine.next_m + run.at, run.n);
         }
     }
-    return rv != 0 ? rv : arrive(r, &o, NULL, NULL, 0);
+    return rv != 0 ? rv : carry_out(r, &c, NULL, NULL, 0);
 }
 
 /* What has come is the state: all of it changes places with what was, a
  * fragment is copied. */
-static void adopt(struct replica *r, const struct layout_part *p)
+void replica_outer_adopt(struct replica *r, const struct layout_part *p)
 {
-    struct walk w = walk_of(r, p, r->n);
+    struct walk w;
     struct run run;
 
-    if (p->len == r->n) {
+    r->stale = true;
+    if (p == NULL || p->len == r->n) {
         engine_exchange(&r->engine);
         replica_exchanged(r);
         return;
     }
+    w = walk_of(r, p, r->n);
     while (next_run(r, &w, &run)) {
         size_t bytes = run.n * sizeof(float);
 
@@ -437,8 +427,7 @@ int replica_outer_commit(struct replica *r,
         r->outer.current = false;
         return rv == LOCO_ETIMEOUT ? rv : LOCO_ECUDA;
     }
-    adopt(r, p);
-    r->stale = true;
+    replica_outer_adopt(r, p);
     if (contributed) {
         r->engine.share = c->share;
         r->engine.moments_reset = r->opt.method.moments == METHOD_RESET;

@@ -22,9 +22,10 @@
  * gradient of a first half stays on the GPU, in memory taken in the same way,
  * and only three norms come out.
  *
- * Served: methods of all members whose only stream is the parameters, with the
- * anchor and its momentum alone (localsgd, diloco, opendiloco, streaming,
- * muloco, favg-*, muon-avg). The others go through the engine, which costs
+ * Served: methods whose only stream is the parameters, with the anchor and its
+ * momentum alone, of all members (localsgd, diloco, opendiloco, streaming,
+ * muloco, favg-*, muon-avg) or of two (noloco; replica/outer_pair.h says what
+ * its commit is). The others go through the engine, which costs
  * theta out and in over PCIe once a round (1.1B: 4.4 GB each way):
  *
  *   ddp                 it averages gradients at each step; the step after that
@@ -33,7 +34,6 @@
  *   eager               three more vectors (what was sent, the own anchor, its
  *                       momentum): 13 GB at 1.1B
  *   async-*             the anchor of the task, and the sum of delayed Nesterov
- *   noloco              two vectors of one partner, no mean of all
  *   adloco              an anchor for each trainer
  */
 #ifndef LOCO_TRAIN_REPLICA_OUTER_H
@@ -68,6 +68,10 @@ bool replica_outer_keep_half(struct replica *r);
 /* norms2 (3): |.|^2 of the one kept, of that in r->grad, and of their sum,
  * which r->grad becomes. LOCO_ENOENT: that memory was given back meanwhile. */
 int replica_outer_halves(struct replica *r, double *norms2);
+
+/* What was made in the engine's next_phi and next_m is the state; NULL: of all
+ * elements. theta moved on the GPU. */
+void replica_outer_adopt(struct replica *r, const struct layout_part *p);
 
 /* As decoding and engine_apply(): nothing is changed on failure, but for the
  * GPU's own memory where the GPU fails. With r->outer.on only. */

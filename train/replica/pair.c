@@ -5,6 +5,7 @@
 
 #include "train/replica/device.h"
 #include "train/replica/outer.h"
+#include "train/replica/outer_pair.h"
 #include "train/replica/state.h"
 #include "train/sync/finite.h"
 #include "train/sync/pair_mean.h"
@@ -13,7 +14,6 @@
  * counts a turn as a round. */
 static void begin(struct replica *r)
 {
-    replica_outer_forget(r);
     r->packed = false;
     r->since = r->packed_since = 0;
     r->tokens_pending = r->packed_tokens = 0;
@@ -40,10 +40,7 @@ static int make(struct replica *r, const uint8_t *wire, bool first)
     return rv;
 }
 
-int replica_apply_pair(struct replica *r,
-                       uint64_t round,
-                       const uint8_t *wire,
-                       bool first)
+static int make_here(struct replica *r, const uint8_t *wire, bool first)
 {
     int rv = r->makes_beside ? replica_begin_next(r) : 0;
 
@@ -51,10 +48,24 @@ int replica_apply_pair(struct replica *r,
     if (r->makes_beside) {
         replica_end_next(r, rv == 0);
     }
+    if (rv == 0) {
+        replica_put_theta(r);
+        replica_outer_forget(r);
+    }
+    return rv;
+}
+
+int replica_apply_pair(struct replica *r,
+                       uint64_t round,
+                       const uint8_t *wire,
+                       bool first)
+{
+    int rv = r->outer.on ? replica_outer_pair(r, wire, first)
+                         : make_here(r, wire, first);
+
     if (rv != 0) {
         return rv;
     }
-    replica_put_theta(r);
     r->round = round;
     begin(r);
     return 0;
@@ -98,6 +109,7 @@ int replica_mix(struct replica *r, const float *state, double share)
     mix(r->m, state + r->n, (float)share, r->n);
     memcpy(r->engine.theta, r->phi, r->n * sizeof(float));
     replica_put_theta(r);
+    replica_outer_forget(r);
     begin(r);
     return 0;
 }

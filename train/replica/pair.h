@@ -11,7 +11,11 @@
  * Alone (a bye) it is the same with the own displacement, not encoded, and no
  * pull. The inner optimizer's moments stay.
  *
- * Errors: those of the codec and the rule; the replica is then as it was.
+ * With the parameters on a GPU that has room for it the step is made there
+ * (replica/outer_pair.h), with the same bits.
+ *
+ * Errors: those of the codec and the rule, and of the GPU; the state and the
+ * contribution are then as they were.
  */
 #ifndef LOCO_TRAIN_REPLICA_PAIR_H
 #define LOCO_TRAIN_REPLICA_PAIR_H

@@ -167,10 +167,14 @@ struct replica_outer {
     float *piece[2];  /* of the GPU */
     uint8_t *wire[2]; /* of the GPU */
     uint8_t *pinned[2];
-    uint64_t most; /* elements of a piece */
-    bool on;       /* there is memory for it */
-    bool current;  /* phi, m are those of the state */
-    float *half;   /* (n), of the GPU: a first half's gradient; NULL: none */
+    struct {
+        float *m[2], *own;            /* pieces */
+        uint8_t *anchor[2], *encoded; /* wire bytes of such */
+    } pair;                           /* of the GPU (replica/outer_pair.h) */
+    uint64_t most;                    /* elements of a piece */
+    bool on;                          /* there is memory for it */
+    bool current;                     /* phi, m are those of the state */
+    float *half; /* (n), of the GPU: a first half's gradient; NULL: none */
     /* A stage whose outer step is made in this process: phi (n) of the round,
      * of the GPU, for held-out text; NULL: none was read yet. */
     float *eval;

@@ -7,6 +7,7 @@
 #include "train/sync/batch_size.h"
 #include "train/sync/codec/codec.h"
 #include "train/sync/mix.h"
+#include "train/sync/pair_mean.h"
 #include "train/sync/rule.h"
 
 static const struct plugin_table *table(void)
@@ -419,6 +420,34 @@ static void try_mix(int64_t n, float keep)
     forget();
 }
 
+/* Subnormal numbers too: half of a difference, not a difference of halves. */
+static void try_pair(int64_t n, int most)
+{
+    float *phi = any_floats(n, most), *low = any_floats(n, most);
+    float *high = any_floats(n, most), *want = host_floats(n);
+    float *got = host_floats(n);
+    struct pair_op op = {.n = n};
+
+    low[0] = 0x1p-149f;
+    high[0] = 0x3p-149f;
+    phi[0] = 0;
+    op.low = up(low, n);
+    op.high = up(high, n);
+    op.out = room(n);
+    assert_int_equal(table()->pair(device_gpu(gpu.device), &op), 0);
+    pair_mean_step(want, low, high, (size_t)n);
+    down(got, op.out, n);
+    check_bits(got, want, (size_t)n * 4, "a mean displacement");
+    op.phi = up(phi, n);
+    op.out = (float *)(uintptr_t)op.high;
+    assert_int_equal(table()->pair(device_gpu(gpu.device), &op), 0);
+    pair_mean_anchor(want, phi, low, high, (size_t)n);
+    down(got, op.out, n);
+    check_bits(got, want, (size_t)n * 4, "a mean anchor");
+    done();
+    forget();
+}
+
 /* Gradients of two GPUs: also from where an address is not one of four. */
 static void try_add(int64_t n, int64_t from)
 {
@@ -449,6 +478,8 @@ static void mixes(void)
 {
     try_mix(1, 0.5f);
     try_mix(1025, 0.3f);
+    try_pair(1, 30);
+    try_pair(1025, 30);
     a_trial_writes_nothing();
 }
 

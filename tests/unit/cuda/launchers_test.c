@@ -194,6 +194,12 @@ static struct add_op make_add_op(void)
     return (struct add_op){.from = at[0], .to = at[1], .n = FLOATS};
 }
 
+static struct pair_op make_pair_op(void)
+{
+    return (struct pair_op){
+        .phi = at[0], .low = at[1], .high = at[2], .out = at[3], .n = FLOATS};
+}
+
 #define X(kernel, type, units)                                                 \
     static int call_##kernel(void)                                             \
     {                                                                          \
@@ -386,6 +392,7 @@ static const struct launcher {
     {"mix", call_mix, 0, LAUNCHES},
     {"halves", call_halves, 1, LAUNCHES},
     {"add", call_add, 0, LAUNCHES},
+    {"pair", call_pair, 0, LAUNCHES},
 };
 #define N_LAUNCHERS (sizeof launchers / sizeof launchers[0])
 

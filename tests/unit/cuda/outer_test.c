@@ -7,13 +7,14 @@
 
 #include "proto/base/errmsg.h"
 #include "train/replica/outer.h"
+#include "train/replica/pair.h"
 #include "train/sync/preset.h"
 
 static char errmsg[ERRMSG_SIZE];
 static struct device_options device;
 
-static const char *const names[] = {"localsgd", "diloco", "opendiloco",
-                                    "streaming", "favg-reset"};
+static const char *const names[] = {"localsgd",  "diloco",     "opendiloco",
+                                    "streaming", "favg-reset", "noloco"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 static struct replica_options options(const char *name)
@@ -53,23 +54,43 @@ static void open_replica(struct replica *r, const char *name, bool outer)
     replica_init(r);
 }
 
-/* The mean of two, as it comes from the wire. */
+static bool is_pair(const struct replica *r)
+{
+    return r->opt.method.group == METHOD_PAIR;
+}
+
+/* The mean of two, as it comes from the wire; of a pair: a partner that is
+ * elsewhere and went half as far. */
 static uint8_t *mean_of(const struct replica *r)
 {
+    const struct codec *c = r->opt.codec;
     uint64_t n = replica_elements(r);
-    uint8_t *wire = malloc(r->opt.codec->bytes(n));
+    uint8_t *wire = malloc(2 * c->bytes(n)), *to = wire;
 
     assert_non_null(wire);
-    assert_int_equal(r->opt.codec->encode(wire, r->contribution, n, 0.5F), 0);
+    if (is_pair(r)) {
+        assert_int_equal(c->encode(to, r->phi, n, 0.75F), 0);
+        to += c->bytes(n);
+    }
+    assert_int_equal(c->encode(to, r->contribution, n, 0.5F), 0);
     return wire;
+}
+
+/* With share 0 without it: a pair's is alone. */
+static int try_commit(struct replica *r, const uint8_t *wire, double share)
+{
+    const struct replica_commit c = {r->round + 1, wire, share, 2, 2};
+
+    return is_pair(r) ? replica_apply_pair(r, c.round, share > 0 ? wire : NULL,
+                                           c.round % 2 == 0)
+                      : replica_commit(r, &c);
 }
 
 static void commit(struct replica *r, double share)
 {
     uint8_t *wire = mean_of(r);
-    const struct replica_commit c = {r->round + 1, wire, share, 2, 2};
 
-    assert_int_equal(replica_commit(r, &c), 0);
+    assert_int_equal(try_commit(r, wire, share), 0);
     free(wire);
 }
 
@@ -213,21 +234,26 @@ static void what_is_refused_changes_nothing(void **state)
         n = replica_elements(&r);
         wire = mean_of(&r);
         for (int what = 0; what < 2; what++) {
-            struct replica_commit c = {1, wire, 0.5, 2, 2};
             const struct codec *codec = r.opt.codec;
+            uint8_t *bad = wire; /* a pair's displacement, then its anchor */
             int rv;
 
+            bad += is_pair(&r) && what == 0 ? codec->bytes(n) : 0;
             /* a number that is none; a scale that is none */
-            memset(wire + (what == 0 ? codec->bytes(n) - 4
-                                     : codec->bytes((n - 1) / 4096 * 4096)),
+            memset(bad + (what == 0 ? codec->bytes(n) - 4
+                                    : codec->bytes((n - 1) / 4096 * 4096)),
                    0xff, 4);
-            rv = codec->decode(r.average, wire, n);
+            rv = codec->decode(r.average, bad, n);
             if (rv == 0) {
                 continue; /* codes of e3m0 */
             }
             refused++;
-            assert_int_equal(replica_commit(&r, &c), rv);
+            assert_int_equal(try_commit(&r, wire, 0.5), rv);
             check_same(names[i], &r, &before);
+            if (is_pair(&r)) { /* of the other one alone */
+                free(wire);
+                wire = mean_of(&r);
+            }
         }
         free(wire);
         if (refused == 0) {
@@ -242,17 +268,15 @@ static void what_is_refused_changes_nothing(void **state)
 }
 
 /* An anchor near the end of the numbers, so that the rule leaves them. */
-static void a_rule_that_leaves_the_numbers_changes_nothing(void **state)
+static void leave_the_numbers(const char *name)
 {
     struct replica r, before;
     float *x;
     uint64_t n;
     uint8_t *wire;
-    struct replica_commit c = {2, NULL, 0.5, 2, 2};
 
-    (void)state;
-    open_replica(&r, "diloco", true);
-    open_replica(&before, "diloco", true);
+    open_replica(&r, name, true);
+    open_replica(&before, name, true);
     x = state_of(&r);
     x[r.n + 3] = 3e38f; /* the momentum */
     assert_int_equal(replica_load(&r, 1, x, false), 0);
@@ -260,15 +284,28 @@ static void a_rule_that_leaves_the_numbers_changes_nothing(void **state)
     n = replica_elements(&r);
     memset(r.contribution, 0, n * sizeof(float));
     r.contribution[3] = 3e38f;
-    c.wire = wire = malloc(r.opt.codec->bytes(n));
-    assert_non_null(wire);
-    assert_int_equal(r.opt.codec->encode(wire, r.contribution, n, 1), 0);
-    assert_int_equal(replica_commit(&r, &c), LOCO_ENUMERIC);
-    check_same("diloco", &r, &before);
+    wire = mean_of(&r);
+    assert_int_equal(
+        r.opt.codec->encode(wire + (is_pair(&r) ? r.opt.codec->bytes(n) : 0),
+                            r.contribution, n, 1),
+        0);
+    assert_int_equal(try_commit(&r, wire, 0.5), LOCO_ENUMERIC);
+    check_same(name, &r, &before);
+    if (is_pair(&r)) { /* and alone */
+        assert_int_equal(try_commit(&r, wire, 0), LOCO_ENUMERIC);
+        check_same(name, &r, &before);
+    }
     free(wire);
     free(x);
     replica_close(&before);
     replica_close(&r);
+}
+
+static void a_rule_that_leaves_the_numbers_changes_nothing(void **state)
+{
+    (void)state;
+    leave_the_numbers("diloco");
+    leave_the_numbers("noloco");
 }
 
 static int renew(void **state)
@@ -292,7 +329,6 @@ static void try_failure(const char *name, bool hang, bool again)
     for (int n = 1; !done; n++) {
         struct replica r;
         uint8_t *wire;
-        struct replica_commit c = {1, NULL, 0.5, 2, 2};
         float *packed, *before;
         int rv;
 
@@ -303,9 +339,9 @@ static void try_failure(const char *name, bool hang, bool again)
         assert_non_null(packed);
         memcpy(packed, r.contribution, replica_elements(&r) * sizeof *packed);
         before = state_of(&r);
-        c.wire = wire = mean_of(&r);
+        wire = mean_of(&r);
         *(hang ? &emu->hang_after : &emu->fail_launch) = n;
-        rv = replica_commit(&r, &c);
+        rv = try_commit(&r, wire, 0.5);
         done = rv == 0;
         if (!done) {
             float *after = state_of(&r);
@@ -319,7 +355,7 @@ static void try_failure(const char *name, bool hang, bool again)
             (void)renew(NULL); /* it works again */
             assert_int_equal(replica_recover(&r, again, errmsg), 0);
             assert_true(r.outer.on == again);
-            assert_int_equal(replica_commit(&r, &c), 0);
+            assert_int_equal(try_commit(&r, wire, 0.5), 0);
         }
         (void)renew(NULL);
         assert_memory_equal(r.phi, want.phi, r.n * sizeof(float));
@@ -340,6 +376,8 @@ static void a_gpu_that_fails_in_a_commit_takes_nothing_away(void **state)
     try_failure("diloco", false, true);
     try_failure("streaming", false, false);
     try_failure("localsgd", true, true);
+    try_failure("noloco", false, true);
+    try_failure("noloco", true, false);
 }
 
 /* While packing: the state is as it was; the steps since the last commit are
@@ -373,15 +411,37 @@ static void a_gpu_that_fails_while_packing_keeps_the_state(void **state)
     }
 }
 
-/* Memory for it is the first to be given back, and it need not be there. */
-static void without_room_the_engine_does_it(void **state)
+/* The plan counts all that it takes. */
+static void its_memory_is_what_was_counted(void **state)
 {
-    struct replica_options opt = options("diloco");
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        const struct replica_options opt = options(names[i]);
+        struct replica r;
+        uint64_t with, counted;
+
+        open_replica(&r, names[i], true);
+        with = emu->used;
+        counted = replica_outer_bytes(&opt, r.n);
+        replica_outer_close(&r);
+        if (with - emu->used > counted ||
+            with - emu->used + 2 * 8192 * sizeof(float) < counted) {
+            fail_msg("%s: takes %llu of %llu bytes", names[i],
+                     (unsigned long long)(with - emu->used),
+                     (unsigned long long)counted);
+        }
+        replica_close(&r);
+    }
+}
+
+/* Memory for it is the first to be given back, and it need not be there. */
+static void try_without_room(const char *name)
+{
+    struct replica_options opt = options(name);
     struct replica r, want;
     uint64_t used = emu->used;
 
-    (void)state;
-    open_replica(&want, "diloco", false);
+    open_replica(&want, name, false);
     make_contribution(&want);
     commit(&want, 0.5);
     /* just too little for it; too little pinned memory */
@@ -402,20 +462,28 @@ static void without_room_the_engine_does_it(void **state)
         }
         make_contribution(&r);
         commit(&r, 0.5);
-        check_same("diloco", &r, &want);
+        check_same(name, &r, &want);
         replica_close(&r);
     }
     replica_close(&want);
     assert_int_equal(emu->used, used);
 }
 
+static void without_room_the_engine_does_it(void **state)
+{
+    (void)state;
+    try_without_room("diloco");
+    try_without_room("noloco");
+}
+
 /* Every preset is in one of the lists, which train/replica/outer.h explains.
  * methods_test.c looks at what the engine does with copies. */
 static void methods_with_more_than_an_anchor_go_through_the_engine(void **state)
 {
-    static const char *const there = " localsgd diloco opendiloco streaming "
-                                     "favg-keep favg-reset muloco muon-avg ";
-    static const char *const engine = " ddp eager async-naive async-dn noloco "
+    static const char *const there =
+        " localsgd diloco opendiloco streaming "
+        "favg-keep favg-reset muloco muon-avg noloco ";
+    static const char *const engine = " ddp eager async-naive async-dn "
                                       "local-adam desloc adloco ";
     const struct preset *p;
 
@@ -449,6 +517,7 @@ static int setup(void **state)
 /* clang-format off */
 INJECTED(a_gpu_that_fails_in_a_commit_takes_nothing_away)
 INJECTED(a_gpu_that_fails_while_packing_keeps_the_state)
+INJECTED(its_memory_is_what_was_counted)
 INJECTED(without_room_the_engine_does_it)
 /* clang-format on */
 
@@ -464,6 +533,7 @@ int main(int argc, char **argv)
                                renew),
         cmocka_unit_test_setup(a_gpu_that_fails_while_packing_keeps_the_state_,
                                renew),
+        cmocka_unit_test_setup(its_memory_is_what_was_counted_, renew),
         cmocka_unit_test_setup(without_room_the_engine_does_it_, renew),
         cmocka_unit_test_setup(
             methods_with_more_than_an_anchor_go_through_the_engine, renew),
