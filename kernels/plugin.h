@@ -25,7 +25,7 @@
 #include "kernels/backend.h"
 #include "proto/base/codec_type.h"
 
-#define PLUGIN_ABI     9u
+#define PLUGIN_ABI     10u
 #define PLUGIN_ERRMSG  256
 #define PLUGIN_SYMBOL  "loco_device_plugin"
 #define PLUGIN_LIBRARY "libloco_cuda.so"
@@ -119,6 +119,17 @@ struct pair_op {
     int64_t n;
 };
 
+/* A part of a cycle of delayed Nesterov (train/sync/delayed.h), with the
+ * factors of its struct delayed_part. phi_out may be phi; m and sum change in
+ * place. */
+struct delayed_op {
+    float k, size, lr, mu, early, late;
+    bool flush;
+    const float *g, *phi;
+    float *phi_out, *m, *sum;
+    int64_t n;
+};
+
 /* What train/sync/batch_size.h wants of two halves of a batch: |first|^2,
  * |second|^2, then second += first (rounded as on a processor) and its
  * |second|^2. Sums of chunks in double as sumsq's, added in a fixed order: the
@@ -138,8 +149,9 @@ struct add_op {
 };
 
 /* clang-format off */
-/* All launchers of kernels, as BACKEND_KERNELS. From encode to halves, but for
- * mix, they wait: LOCO_ENUMERIC and LOCO_EPROTO as in codec.h and rule.h. */
+/* All launchers of kernels, as BACKEND_KERNELS. delayed, and those from encode
+ * to halves but for mix, wait: LOCO_ENUMERIC and LOCO_EPROTO as in codec.h and
+ * rule.h. */
 #define PLUGIN_KERNELS(X)                                                      \
     BACKEND_KERNELS(X)                                                         \
     X(rmsnorm_back, rmsnorm, 0)                                                \
@@ -150,7 +162,8 @@ struct add_op {
     X(mix, mix_op, 0)                                                          \
     X(halves, halves_op, 0)                                                    \
     X(add, add_op, 0)                                                          \
-    X(pair, pair_op, 0)
+    X(pair, pair_op, 0)                                                        \
+    X(delayed, delayed_op, 0)
 /* clang-format on */
 
 #ifndef __cplusplus /* members have the names of structs */

@@ -796,6 +796,34 @@ __global__ void mix_kernel(struct mix_op a)
     }
 }
 
+__global__ void delayed_kernel(struct delayed_op a, int *flags)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    float s, sum, step, m, h, phi;
+
+    if (i >= a.n) {
+        return;
+    }
+    s = __fmul_rn(a.k, a.g[i]);
+    sum = __fadd_rn(a.sum[i], s);
+    step = __fdiv_rn(s, a.size);
+    m = a.m[i];
+    h = __fmul_rn(a.early, m);
+    if (a.flush) {
+        m = __fadd_rn(__fmul_rn(a.mu, m), __fdiv_rn(sum, a.size));
+        sum = 0;
+        h = __fadd_rn(h, __fmul_rn(a.late, m));
+    }
+    h = __fadd_rn(h, step);
+    phi = __fsub_rn(a.phi[i], __fmul_rn(a.lr, h));
+    a.phi_out[i] = phi;
+    a.m[i] = m;
+    a.sum[i] = sum;
+    if (not_finite(phi) || not_finite(m) || not_finite(sum)) {
+        flags[FLAG_NUMERIC] = 1;
+    }
+}
+
 __global__ void pair_kernel(struct pair_op a)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -940,4 +968,20 @@ int cuda_pair(struct gpu *g, const struct pair_op *op)
     LAUNCH(pair_kernel, (unsigned)blocks_for(a.n, THREADS), THREADS, 0,
            g->stream, a);
     return gpu_launched(g, "pair");
+}
+
+int cuda_delayed(struct gpu *g, const struct delayed_op *op)
+{
+    struct delayed_op a = *op;
+    int *flags = NULL;
+    int rv = clear_flags(g, &flags);
+
+    if (rv != 0) {
+        return rv;
+    }
+    gpu_touched(g, a.phi_out, (size_t)a.n * sizeof(float));
+    LAUNCH(delayed_kernel, (unsigned)blocks_for(a.n, THREADS), THREADS, 0,
+           g->stream, a, flags);
+    rv = gpu_launched(g, "delayed");
+    return rv != 0 ? rv : read_flags(g, flags);
 }

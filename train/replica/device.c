@@ -501,12 +501,19 @@ int replica_moments(const struct replica *r, float *out)
     return be->finish(be);
 }
 
+/* Of the outer step's memory; where tasks begin elsewhere that is their base.
+ */
+static bool has_anchor(const struct replica *r)
+{
+    return r->outer.on && r->engine.base == NULL;
+}
+
 const float *replica_phi_for_model(struct replica *r)
 {
     if (r->backend.device == NULL) {
         return r->phi;
     }
-    if (r->outer.on && r->outer.current) {
+    if (has_anchor(r) && r->outer.current) {
         return r->outer.phi;
     }
     r->backend.put(&r->backend, r->grad, r->phi, r->n * sizeof(float));
@@ -522,7 +529,7 @@ int replica_phi_for_stage(struct replica *r, const float **phi)
     if (be->device == NULL) {
         return 0;
     }
-    if (o->on) {
+    if (has_anchor(r)) {
         *phi = o->phi;
         return replica_outer_begin(r);
     }

@@ -54,7 +54,9 @@ static bool travels(const struct replica *r, const float *x)
 
     if (r->outer.on) {
         return x == r->contribution || x == r->phi || x == e->next_phi ||
-               (r->m != NULL && (x == r->m || x == e->next_m));
+               (r->m != NULL && (x == r->m || x == e->next_m)) ||
+               (e->base != NULL && (x == e->base || x == e->theta)) ||
+               x == e->sum;
     }
     return x == e->theta || x == e->grad || x == e->m || x == e->u ||
            x == e->v || x == r->spare ||

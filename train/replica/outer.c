@@ -6,7 +6,7 @@
 #include "proto/base/err.h"
 #include "train/replica/carry.h"
 #include "train/replica/device.h"
-#include "train/replica/outer_pair.h"
+#include "train/replica/outer_pass.h"
 
 /* Elements at a time: a multiple of every codec's block; 16 MB, which takes
  * a third of a millisecond to copy out. */
@@ -24,16 +24,15 @@ static struct gpu *gpu(const struct replica *r)
 
 /* ---- memory ------------------------------------------------------------ */
 
-static bool is_pair(const struct method *m)
-{
-    return m->group == METHOD_PAIR;
-}
-
 bool replica_outer_serves(const struct method *m)
 {
-    return !m->gradients && (m->group == METHOD_ALL || is_pair(m)) &&
+    const unsigned served =
+        ENGINE_PHI | ENGINE_M |
+        (m->group == METHOD_QUORUM ? ENGINE_SUM | ENGINE_BASE : 0U);
+
+    return !m->gradients && (m->group == METHOD_ALL || outer_passes(m)) &&
            m->period > 0 && m->period_u == 0 && m->period_v == 0 &&
-           (engine_needs(m) & ~(unsigned)(ENGINE_PHI | ENGINE_M)) == 0;
+           (engine_needs(m) & ~served) == 0;
 }
 
 static uint64_t piece_of(uint64_t n)
@@ -41,18 +40,17 @@ static uint64_t piece_of(uint64_t n)
     return n < PIECE ? n : PIECE;
 }
 
-/* With one partner the momentum only passes through. */
 static bool keeps_m(const struct method *m)
 {
-    return method_has_momentum(m) && !is_pair(m);
+    return method_has_momentum(m) && !outer_passes(m);
 }
 
 size_t replica_outer_bytes(const struct replica_options *opt, uint64_t n)
 {
     const struct method *m = &opt->method;
     size_t vectors = 1 + (size_t)keeps_m(m);
-    size_t pieces = is_pair(m) ? OUTER_PAIR_PIECES : 2;
-    size_t wires = is_pair(m) ? OUTER_PAIR_WIRES : 2;
+    size_t pieces = 2 + (outer_passes(m) ? outer_pass_pieces(m) : 0);
+    size_t wires = 2 + (outer_passes(m) ? outer_pass_wires(m) : 0);
 
     if (m->trainers > 0) {
         return (size_t)n * sizeof(float);
@@ -80,8 +78,8 @@ static bool take_pieces(struct replica *r)
         all = all && o->wire[i] != NULL && o->piece[i] != NULL &&
               o->pinned[i] != NULL;
     }
-    return all && (!is_pair(&r->opt.method) ||
-                   replica_outer_pair_take(r, piece, wire));
+    return all &&
+           (!outer_passes(&r->opt.method) || outer_pass_take(r, piece, wire));
 }
 
 void replica_outer_open(struct replica *r)
@@ -123,7 +121,7 @@ void replica_outer_close(struct replica *r)
         be->give(be, o->m);
         be->give(be, o->half);
         be->give(be, o->eval);
-        replica_outer_pair_give(r);
+        outer_pass_give(r);
         for (int i = 0; i < 2; i++) {
             be->give(be, o->wire[i]);
             be->give(be, o->piece[i]);
@@ -141,11 +139,12 @@ void replica_outer_forget(struct replica *r)
 int replica_outer_begin(struct replica *r)
 {
     const struct backend *be = &r->backend;
+    const float *base = r->engine.base;
     size_t bytes = r->n * sizeof(float);
     int rv;
 
     if (!r->outer.current) {
-        be->put(be, r->outer.phi, r->phi, bytes);
+        be->put(be, r->outer.phi, base != NULL ? base : r->phi, bytes);
         if (r->outer.m != NULL) {
             be->put(be, r->outer.m, r->m, bytes);
         }
@@ -409,11 +408,10 @@ void replica_outer_adopt(struct replica *r, const struct layout_part *p)
     }
 }
 
-int replica_outer_commit(struct replica *r,
-                         const struct layout_part *p,
-                         const struct replica_commit *c)
+static int commit_mean(struct replica *r,
+                       const struct layout_part *p,
+                       const struct replica_commit *c)
 {
-    bool contributed = c->share > 0.0;
     int rv = replica_outer_begin(r);
 
     rv = rv != 0 ? rv : take_mean(r, p, c->wire);
@@ -421,18 +419,28 @@ int replica_outer_commit(struct replica *r,
     if (rv != 0) {
         return rv;
     }
-    rv = move(r, p, contributed);
+    rv = move(r, p, c->share > 0.0);
     rv = rv != 0 ? rv : bring_back(r, p);
     if (rv != 0) { /* theta there is not what phi here says */
         r->outer.current = false;
         return rv == LOCO_ETIMEOUT ? rv : LOCO_ECUDA;
     }
     replica_outer_adopt(r, p);
-    if (contributed) {
+    return 0;
+}
+
+int replica_outer_commit(struct replica *r,
+                         const struct layout_part *p,
+                         const struct replica_commit *c)
+{
+    int rv = r->opt.method.group == METHOD_QUORUM ? replica_outer_quorum(r, c)
+                                                  : commit_mean(r, p, c);
+
+    if (rv == 0 && c->share > 0.0) {
         r->engine.share = c->share;
         r->engine.moments_reset = r->opt.method.moments == METHOD_RESET;
     }
-    return 0;
+    return rv;
 }
 
 /* ---- the batch test ------------------------------------------------------ */

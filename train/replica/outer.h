@@ -24,17 +24,17 @@
  *
  * Served: methods whose only stream is the parameters, with the anchor and its
  * momentum alone, of all members (localsgd, diloco, opendiloco, streaming,
- * muloco, favg-*, muon-avg) or of two (noloco; replica/outer_pair.h says what
- * its commit is). The others go through the engine, which costs
- * theta out and in over PCIe once a round (1.1B: 4.4 GB each way):
+ * muloco, favg-*, muon-avg); and those of pairs (noloco) and quorums (async-*),
+ * where most of the state passes through the GPU (replica/outer_pass.h). The
+ * others go through the engine, which costs theta out and in over PCIe once a
+ * round (1.1B: 4.4 GB each way):
  *
  *   ddp                 it averages gradients at each step; the step after that
  *                       is the optimizer's, on the GPU
  *   local-adam, desloc  moments are averaged, and are copied out anyway
  *   eager               three more vectors (what was sent, the own anchor, its
  *                       momentum): 13 GB at 1.1B
- *   async-*             the anchor of the task, and the sum of delayed Nesterov
- *   adloco              an anchor for each trainer
+ *   adloco              an anchor for each trainer: 18 GB at 1.1B with four
  */
 #ifndef LOCO_TRAIN_REPLICA_OUTER_H
 #define LOCO_TRAIN_REPLICA_OUTER_H

@@ -5,7 +5,7 @@
 
 #include "train/replica/device.h"
 #include "train/replica/outer.h"
-#include "train/replica/outer_pair.h"
+#include "train/replica/outer_pass.h"
 #include "train/replica/state.h"
 #include "train/sync/finite.h"
 #include "train/sync/pair_mean.h"

@@ -12,7 +12,7 @@
  * pull. The inner optimizer's moments stay.
  *
  * With the parameters on a GPU that has room for it the step is made there
- * (replica/outer_pair.h), with the same bits.
+ * (replica/outer_pass.h), with the same bits.
  *
  * Errors: those of the codec and the rule, and of the GPU; the state and the
  * contribution are then as they were.

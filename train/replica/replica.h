@@ -160,6 +160,12 @@ struct replica_commit {
 /* Addresses of wire bytes that a GPU is told of. */
 #define REPLICA_WIRES_MAX 8
 
+/* Of the GPU (replica/outer_pass.h): pieces of elements, of wire bytes. */
+struct replica_passing {
+    float *m[2], *sum[2], *own;
+    uint8_t *anchor[2], *encoded;
+};
+
 /* What is done on a GPU only where it has room (replica/outer.h): the outer
  * step, the norms of the batch test. */
 struct replica_outer {
@@ -167,14 +173,12 @@ struct replica_outer {
     float *piece[2];  /* of the GPU */
     uint8_t *wire[2]; /* of the GPU */
     uint8_t *pinned[2];
-    struct {
-        float *m[2], *own;            /* pieces */
-        uint8_t *anchor[2], *encoded; /* wire bytes of such */
-    } pair;                           /* of the GPU (replica/outer_pair.h) */
-    uint64_t most;                    /* elements of a piece */
-    bool on;                          /* there is memory for it */
-    bool current;                     /* phi, m are those of the state */
-    float *half; /* (n), of the GPU: a first half's gradient; NULL: none */
+    struct replica_passing passing;
+    uint64_t most; /* elements of a piece */
+    bool on;       /* there is memory for it */
+    bool current; /* phi, m are the state's; where tasks have a base phi is that
+                   */
+    float *half;  /* (n), of the GPU: a first half's gradient; NULL: none */
     /* A stage whose outer step is made in this process: phi (n) of the round,
      * of the GPU, for held-out text; NULL: none was read yet. */
     float *eval;

@@ -20,16 +20,10 @@
 #include "train/sync/delayed.h"
 
 #include <assert.h>
-#include <stdbool.h>
 
 #include "train/sync/finite.h"
 
-struct part {
-    float k, size, lr, mu, early, late;
-    bool flush;
-};
-
-static unsigned apply_part(const struct part *p,
+static unsigned apply_part(const struct delayed_part *p,
                            const struct delayed_state *out,
                            const struct delayed_state *in,
                            const float *g,
@@ -67,6 +61,39 @@ static unsigned apply_part(const struct part *p,
     return bad;
 }
 
+struct delayed_part
+delayed_next(const struct delayed *rule, struct delayed_state *s, uint32_t *q)
+{
+    uint32_t left = s->size - s->count;
+    uint32_t k = *q < left ? *q : left;
+    bool flush = k == left;
+    double c = (double)rule->c, size = (double)s->size;
+    struct delayed_part p = {
+        .k = (float)k,
+        .size = (float)s->size,
+        .lr = rule->lr,
+        .mu = rule->mu,
+        .early = (float)((double)(flush ? k - 1 : k) * c * (double)rule->mu),
+        .late = (float)((1.0 - c * size + c) * (double)rule->mu),
+        .flush = flush,
+    };
+
+    assert(*q > 0 && s->size > 0 && s->count < s->size);
+    *q -= k;
+    s->count = flush ? 0 : s->count + k;
+    s->size = flush ? s->next : s->size;
+    return p;
+}
+
+void delayed_count(struct delayed_state *s, uint32_t q)
+{
+    const struct delayed none = {0};
+
+    while (q > 0) {
+        (void)delayed_next(&none, s, &q);
+    }
+}
+
 int delayed_apply(const struct delayed *rule,
                   struct delayed_state *out,
                   const struct delayed_state *in,
@@ -75,36 +102,19 @@ int delayed_apply(const struct delayed *rule,
                   size_t n)
 {
     const struct delayed_state *from = in;
-    uint32_t size = in->size, count = in->count;
-    const uint32_t next = in->next;
+    struct delayed_state counts = *in;
     unsigned bad = 0;
 
-    assert(q > 0 && size > 0 && count < size);
+    assert(q > 0);
     while (q > 0) {
-        uint32_t left = size - count;
-        uint32_t k = q < left ? q : left;
-        bool flush = k == left;
-        double c = (double)rule->c;
-        struct part p = {
-            .k = (float)k,
-            .size = (float)size,
-            .lr = rule->lr,
-            .mu = rule->mu,
-            .early =
-                (float)((double)(flush ? k - 1 : k) * c * (double)rule->mu),
-            .late = (float)((1.0 - c * (double)size + c) * (double)rule->mu),
-            .flush = flush,
-        };
+        struct delayed_part p = delayed_next(rule, &counts, &q);
 
         bad |= apply_part(&p, out, from, g, n);
         from = out;
-        q -= k;
-        count = flush ? 0 : count + k;
-        size = flush ? next : size;
     }
-    out->size = size;
-    out->count = count;
-    out->next = next;
+    out->size = counts.size;
+    out->count = counts.count;
+    out->next = counts.next;
     return finite_or_error(bad);
 }
 

@@ -29,6 +29,7 @@
 #ifndef LOCO_TRAIN_SYNC_DELAYED_H
 #define LOCO_TRAIN_SYNC_DELAYED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,20 @@ struct delayed_state {
     uint32_t next;  /* size of the cycles after this one */
     uint32_t count; /* arrivals of this cycle so far, below size */
 };
+
+/* Arrivals of one cycle: what delayed.c says is done with them. */
+struct delayed_part {
+    float k, size, lr, mu, early, late;
+    bool flush;
+};
+
+/* The first part of *q > 0 arrivals, which *q and the counts of s then are
+ * without. */
+struct delayed_part
+delayed_next(const struct delayed *rule, struct delayed_state *s, uint32_t *q);
+
+/* The counts after q arrivals. */
+void delayed_count(struct delayed_state *s, uint32_t q);
 
 /* One pseudo-gradient, or q > 0 of which g is the mean. */
 int delayed_apply(const struct delayed *rule,

@@ -6,6 +6,7 @@
 #include "tests/unit/sanitized.h"
 #include "train/sync/batch_size.h"
 #include "train/sync/codec/codec.h"
+#include "train/sync/delayed.h"
 #include "train/sync/mix.h"
 #include "train/sync/pair_mean.h"
 #include "train/sync/rule.h"
@@ -448,6 +449,47 @@ static void try_pair(int64_t n, int most)
     forget();
 }
 
+/* Seven arrivals are cut where cycles of three end, with one there before. */
+static void try_delayed(float c, int64_t n)
+{
+    const struct delayed rule = {0.7f, 0.9f, c};
+    float *g = any_floats(n, 30), *got = host_floats(n);
+    struct delayed_state s = {
+        any_floats(n, 30), any_floats(n, 30), any_floats(n, 30), 3, 3, 1};
+    struct delayed_state counts = s;
+    struct delayed_op op = {.g = up(g, n), .phi = up(s.phi, n), .n = n};
+
+    op.phi_out = room(n);
+    op.m = up(s.m, n);
+    op.sum = up(s.sum, n);
+    for (uint32_t q = 7; q > 0; op.phi = op.phi_out) {
+        const struct delayed_part p = delayed_next(&rule, &counts, &q);
+
+        op.k = p.k;
+        op.size = p.size;
+        op.lr = p.lr;
+        op.mu = p.mu;
+        op.early = p.early;
+        op.late = p.late;
+        op.flush = p.flush;
+        assert_int_equal(table()->delayed(device_gpu(gpu.device), &op), 0);
+    }
+    assert_int_equal(delayed_apply(&rule, &s, &s, g, 7, (size_t)n), 0);
+    assert_true(s.size == counts.size && s.count == counts.count);
+    down(got, op.phi_out, n);
+    check_bits(got, s.phi, (size_t)n * 4, "a delayed step's anchor");
+    down(got, op.m, n);
+    check_bits(got, s.m, (size_t)n * 4, "a delayed step's momentum");
+    down(got, op.sum, n);
+    check_bits(got, s.sum, (size_t)n * 4, "a delayed step's sum");
+    g[n - 1] = INFINITY;
+    op.g = up(g, n);
+    assert_int_equal(table()->delayed(device_gpu(gpu.device), &op),
+                     LOCO_ENUMERIC);
+    done();
+    forget();
+}
+
 /* Gradients of two GPUs: also from where an address is not one of four. */
 static void try_add(int64_t n, int64_t from)
 {
@@ -480,6 +522,8 @@ static void mixes(void)
     try_mix(1025, 0.3f);
     try_pair(1, 30);
     try_pair(1025, 30);
+    try_delayed(0, 1);
+    try_delayed(0.25f, 1025);
     a_trial_writes_nothing();
 }
 

@@ -114,8 +114,16 @@ do_one(struct trainer *t, const struct trainer_command *c, enum local_type type)
 static uint8_t tokens[4000];
 static struct shard shard;
 
+static const struct method of_all = {
+    .period = 2, .fragments = 1, .rule = {.lr = 1.0F}};
+static const struct method of_pairs = {
+    .period = 2,
+    .fragments = 1,
+    .group = METHOD_PAIR,
+    .rule = {RULE_HEAVY_BALL, 0.7F, 0.5F, 0.7F}};
+
 /* Loaded from its seed, with two inner steps a round. */
-static struct trainer *open_trainer(void)
+static struct trainer *open_trainer(const struct method *method)
 {
     struct trainer_options opt = {
         .replica = {.model = {.dim = 16,
@@ -130,9 +138,7 @@ static struct trainer *open_trainer(void)
                               .norm_eps = 1e-5f},
                     .optimizer = optimizer_defaults(),
                     .schedule = {SCHEDULE_CONSTANT, 1e-3, 1e-3, 0, 0, 0},
-                    .method = {.period = 2,
-                               .fragments = 1,
-                               .rule = {.lr = 1.0F}},
+                    .method = *method,
                     .codec = codec_find("fp32"),
                     .batch = 1,
                     .micro_batch = 1,
@@ -146,6 +152,7 @@ static struct trainer *open_trainer(void)
         .post = post,
         .take_snapshot = take_snapshot,
         .take_late = take_late,
+        .cpu_fallback = true,
     };
     const struct trainer_command load = {
         .job = {.type = JOB_LOAD, .load.from_seed = true}};
@@ -221,7 +228,7 @@ static void ask_late(struct trainer *t)
 
 static void a_commit_fetches_moments_only_for_a_checkpoint(void **state)
 {
-    struct trainer *t = open_trainer();
+    struct trainer *t = open_trainer(&of_all);
     uint64_t n = in.snapshot->n, with, without;
     float *now;
 
@@ -261,7 +268,7 @@ static void steps_go_on_while_a_state_is_hashed(void **state)
 {
     const struct trainer_command next = {
         .job = {.type = JOB_TRAIN, .train = {.steps = 2, .members = 1}}};
-    struct trainer *t = open_trainer();
+    struct trainer *t = open_trainer(&of_all);
     struct trainer_command c;
 
     (void)state;
@@ -279,6 +286,36 @@ static void steps_go_on_while_a_state_is_hashed(void **state)
     in.holds = false;
     free((void *)(uintptr_t)c.wire);
     close_trainer(t);
+}
+
+/* A GPU that is lost in the outer step of a pair: it is made again on what
+ * takes its place, with the contribution that was made before. */
+static void a_pair_steps_though_its_gpu_fails(void **state)
+{
+    const struct trainer_command alone = {
+        .job = {.type = JOB_PAIR, .pair = {.turn = 1, .alone = true}}};
+    float *want = NULL;
+
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        struct trainer *t = open_trainer(&of_pairs);
+        size_t bytes;
+
+        train_on(t);
+        emu->fail_launch = fails;
+        (void)do_one(t, &alone, LOCAL_APPLIED);
+        assert_int_equal(emu->fail_launch, 0); /* it did */
+        emu->sticky = 0;
+        bytes = 2 * in.snapshot->n * sizeof(float); /* phi, m */
+        if (fails == 0) {
+            want = malloc(bytes);
+            assert_non_null(want);
+            memcpy(want, in.snapshot->state, bytes);
+        }
+        assert_memory_equal(in.snapshot->state, want, bytes);
+        close_trainer(t);
+    }
+    free(want);
 }
 
 /* ---- a machine ----------------------------------------------------------- */
@@ -390,6 +427,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_commit_fetches_moments_only_for_a_checkpoint),
         cmocka_unit_test(steps_go_on_while_a_state_is_hashed),
+        cmocka_unit_test(a_pair_steps_though_its_gpu_fails),
         CASE(the_last_checkpoint_has_moments),
         CASE(a_state_that_is_written_unforeseen_gets_moments),
     };

@@ -194,6 +194,19 @@ static struct add_op make_add_op(void)
     return (struct add_op){.from = at[0], .to = at[1], .n = FLOATS};
 }
 
+static struct delayed_op make_delayed_op(void)
+{
+    return (struct delayed_op){.k = 1,
+                               .size = 2,
+                               .lr = 1,
+                               .g = at[0],
+                               .phi = at[1],
+                               .phi_out = at[2],
+                               .m = at[3],
+                               .sum = at[4],
+                               .n = FLOATS};
+}
+
 static struct pair_op make_pair_op(void)
 {
     return (struct pair_op){
@@ -393,6 +406,7 @@ static const struct launcher {
     {"halves", call_halves, 1, LAUNCHES},
     {"add", call_add, 0, LAUNCHES},
     {"pair", call_pair, 0, LAUNCHES},
+    {"delayed", call_delayed, 1, LAUNCHES},
 };
 #define N_LAUNCHERS (sizeof launchers / sizeof launchers[0])
 

@@ -7,14 +7,16 @@
 
 #include "proto/base/errmsg.h"
 #include "train/replica/outer.h"
+#include "train/replica/outer_pass.h"
 #include "train/replica/pair.h"
 #include "train/sync/preset.h"
 
 static char errmsg[ERRMSG_SIZE];
 static struct device_options device;
 
-static const char *const names[] = {"localsgd",  "diloco",     "opendiloco",
-                                    "streaming", "favg-reset", "noloco"};
+static const char *const names[] = {"localsgd",    "diloco",     "opendiloco",
+                                    "streaming",   "favg-reset", "noloco",
+                                    "async-naive", "async-dn"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 static struct replica_options options(const char *name)
@@ -59,6 +61,11 @@ static bool is_pair(const struct replica *r)
     return r->opt.method.group == METHOD_PAIR;
 }
 
+static bool is_quorum(const struct replica *r)
+{
+    return r->opt.method.group == METHOD_QUORUM;
+}
+
 /* The mean of two, as it comes from the wire; of a pair: a partner that is
  * elsewhere and went half as far. */
 static uint8_t *mean_of(const struct replica *r)
@@ -79,8 +86,9 @@ static uint8_t *mean_of(const struct replica *r)
 /* With share 0 without it: a pair's is alone. */
 static int try_commit(struct replica *r, const uint8_t *wire, double share)
 {
-    const struct replica_commit c = {r->round + 1, wire, share, 2, 2};
+    struct replica_commit c = {r->round + 1, wire, share, 2, 2};
 
+    c.arrivals = 1 + 2 * (uint32_t)(c.round % 3); /* a quorum's */
     return is_pair(r) ? replica_apply_pair(r, c.round, share > 0 ? wire : NULL,
                                            c.round % 2 == 0)
                       : replica_commit(r, &c);
@@ -113,6 +121,15 @@ static void check_same(const char *name, struct replica *a, struct replica *b)
         (a->m != NULL && memcmp(a->m, b->m, bytes) != 0)) {
         fail_msg("%s: the state of round %llu differs", name,
                  (unsigned long long)a->round);
+    }
+    if (is_quorum(a) &&
+        (memcmp(a->engine.base, b->engine.base, bytes) != 0 ||
+         memcmp(a->arrivals, b->arrivals, sizeof a->arrivals) != 0)) {
+        fail_msg("%s: the base or counts differ", name);
+    }
+    if (a->engine.sum != NULL &&
+        memcmp(a->engine.sum, b->engine.sum, bytes) != 0) {
+        fail_msg("%s: the sum differs", name);
     }
     if (memcmp(x, y, bytes) != 0) {
         fail_msg("%s: theta differs in round %llu", name,
@@ -158,6 +175,11 @@ static void outer_steps_have_the_bits_of_the_engine(void **state)
         for (int round = 1; round <= 4; round++) {
             double share = round % 3 == 0 ? 0 : 0.5;
 
+            if (is_quorum(&here)) { /* in the middle of a task */
+                commit(&there, 0);
+                commit(&here, 0);
+                check_same(names[i], &there, &here);
+            }
             make_contribution(&there);
             make_contribution(&here);
             assert_memory_equal(there.contribution, here.contribution,
@@ -171,6 +193,10 @@ static void outer_steps_have_the_bits_of_the_engine(void **state)
                 commit(&there, 0.5);
                 commit(&here, 0.5);
             }
+        }
+        if (is_quorum(&here)) { /* the anchor is not the base */
+            commit(&there, 0);
+            commit(&here, 0);
         }
         assert_int_equal(replica_eval(&there, 0, &a), 0);
         assert_int_equal(replica_eval(&here, 0, &b), 0);
@@ -198,6 +224,12 @@ static void a_state_from_others_is_the_next_anchor(void **state)
         x = state_of(&other);
         open_replica(&there, names[i], true);
         open_replica(&here, names[i], false);
+        make_contribution(&there);
+        make_contribution(&here);
+        make_beside(&there);
+        make_beside(&here);
+        commit(&there, 0.5);
+        commit(&here, 0.5);
         for (int rebase = 1; rebase >= 0; rebase--) {
             step(&there);
             step(&here);
@@ -291,7 +323,7 @@ static void leave_the_numbers(const char *name)
         0);
     assert_int_equal(try_commit(&r, wire, 0.5), LOCO_ENUMERIC);
     check_same(name, &r, &before);
-    if (is_pair(&r)) { /* and alone */
+    if (outer_passes(&r.opt.method)) { /* and without it */
         assert_int_equal(try_commit(&r, wire, 0), LOCO_ENUMERIC);
         check_same(name, &r, &before);
     }
@@ -306,6 +338,7 @@ static void a_rule_that_leaves_the_numbers_changes_nothing(void **state)
     (void)state;
     leave_the_numbers("diloco");
     leave_the_numbers("noloco");
+    leave_the_numbers("async-dn");
 }
 
 static int renew(void **state)
@@ -348,7 +381,8 @@ static void try_failure(const char *name, bool hang, bool again)
 
             assert_int_equal(rv, hang ? LOCO_ETIMEOUT : LOCO_ECUDA);
             assert_true(device_message(r.backend.device)[0] != '\0');
-            assert_memory_equal(before, after, 2 * r.n * sizeof *after);
+            assert_memory_equal(before, after,
+                                REPLICA_STATE_MAX * r.n * sizeof *after);
             assert_memory_equal(packed, r.contribution,
                                 replica_elements(&r) * sizeof *packed);
             free(after);
@@ -361,6 +395,10 @@ static void try_failure(const char *name, bool hang, bool again)
         assert_memory_equal(r.phi, want.phi, r.n * sizeof(float));
         if (r.m != NULL) {
             assert_memory_equal(r.m, want.m, r.n * sizeof(float));
+        }
+        if (r.engine.sum != NULL) {
+            assert_memory_equal(r.engine.sum, want.engine.sum,
+                                r.n * sizeof(float));
         }
         free(wire);
         free(packed);
@@ -377,7 +415,8 @@ static void a_gpu_that_fails_in_a_commit_takes_nothing_away(void **state)
     try_failure("streaming", false, false);
     try_failure("localsgd", true, true);
     try_failure("noloco", false, true);
-    try_failure("noloco", true, false);
+    try_failure("async-naive", true, true);
+    try_failure("async-dn", false, false);
 }
 
 /* While packing: the state is as it was; the steps since the last commit are
@@ -399,7 +438,8 @@ static void a_gpu_that_fails_while_packing_keeps_the_state(void **state)
         emu->fail_launch = 1;
         assert_int_equal(replica_pack(&r), LOCO_ECUDA);
         after = state_of(&r);
-        assert_memory_equal(before, after, 2 * r.n * sizeof *after);
+        assert_memory_equal(before, after,
+                            REPLICA_STATE_MAX * r.n * sizeof *after);
         (void)renew(NULL);
         assert_int_equal(replica_recover(&r, true, errmsg), 0);
         assert_int_equal(r.tokens_pending, 0);
@@ -474,6 +514,7 @@ static void without_room_the_engine_does_it(void **state)
     (void)state;
     try_without_room("diloco");
     try_without_room("noloco");
+    try_without_room("async-dn");
 }
 
 /* Every preset is in one of the lists, which train/replica/outer.h explains.
@@ -482,8 +523,9 @@ static void methods_with_more_than_an_anchor_go_through_the_engine(void **state)
 {
     static const char *const there =
         " localsgd diloco opendiloco streaming "
-        "favg-keep favg-reset muloco muon-avg noloco ";
-    static const char *const engine = " ddp eager async-naive async-dn "
+        "favg-keep favg-reset muloco muon-avg noloco "
+        "async-naive async-dn ";
+    static const char *const engine = " ddp eager "
                                       "local-adam desloc adloco ";
     const struct preset *p;
 
