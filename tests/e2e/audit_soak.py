@@ -308,9 +308,11 @@ def last_look(soak, faults):
     faults.end()
 
     def all_well():
+        soak.check_honour()  # who is in the view of most, too
         soak.look()
         return soak.together() and (not soak.liar or soak.liar_is_out())
-    wait_for(all_well, lambda: f"all honest ones are in one view at last: "
+    wait_for(all_well, lambda: "all honest ones are in one view at last, and a "
+             f"liar is in none: liar out after {soak.out_s} s, "
              f"{soak.brief()}", BACK_S)
     soak.check_honour()
     found = soak.figures(faults)
