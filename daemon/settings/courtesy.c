@@ -17,6 +17,7 @@
 #define DAY_MIN (24 * 60)
 
 /* From linux/ioprio.h, which user space does not get. */
+#define LISTS_MAX          8 /* of threads */
 #define IOPRIO_WHO_PROCESS 1
 #define IOPRIO_NONE        0
 #define IOPRIO_IDLE        (3 << 13)
@@ -310,13 +311,14 @@ bool courtesy_on_battery(const char *sys)
     return drains;
 }
 
-/* Both are per thread on Linux: those that there are already, too. */
-int courtesy_be_nice(int nice, bool idle_io)
+/* Whether another thread had to be told. */
+static int tell_threads(int nice, bool idle_io, bool *told)
 {
     DIR *d = opendir("/proc/self/task");
     const struct dirent *e;
     int rv = 0;
 
+    *told = false;
     if (d == NULL) {
         return LOCO_EIO;
     }
@@ -326,6 +328,7 @@ int courtesy_be_nice(int nice, bool idle_io)
         if (tid <= 0) {
             continue;
         }
+        *told |= getpriority(PRIO_PROCESS, (id_t)tid) != nice;
         if (setpriority(PRIO_PROCESS, (id_t)tid, nice) != 0 ||
             syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, tid,
                     idle_io ? IOPRIO_IDLE : IOPRIO_NONE) != 0) {
@@ -333,5 +336,19 @@ int courtesy_be_nice(int nice, bool idle_io)
         }
     }
     (void)closedir(d);
+    return rv;
+}
+
+/* Both are per thread on Linux: those that there are already, too. A thread has
+ * those of the one that began it, and a list may lack threads where one ends
+ * meanwhile: so until a list has none that is to be told. */
+int courtesy_be_nice(int nice, bool idle_io)
+{
+    bool told = true;
+    int rv = 0;
+
+    for (int k = 0; k < LISTS_MAX && told && rv == 0; k++) {
+        rv = tell_threads(nice, idle_io, &told);
+    }
     return rv;
 }
