@@ -16,8 +16,9 @@
 
 #define DAY_MIN (24 * 60)
 
+#define LISTS_MAX 8 /* of threads */
+
 /* From linux/ioprio.h, which user space does not get. */
-#define LISTS_MAX          8 /* of threads */
 #define IOPRIO_WHO_PROCESS 1
 #define IOPRIO_NONE        0
 #define IOPRIO_IDLE        (3 << 13)

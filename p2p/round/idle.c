@@ -50,10 +50,7 @@ static uint32_t n_of(uint64_t mask)
 bool round_doubts(const struct round *r)
 {
     for (uint32_t k = 0; k < r->plan.body.n_members; k++) {
-        const struct plan_member *m = &r->plan.body.members[k];
-
-        if (!(r->ready >> m->index & 1) ||
-            !round_is_true_of(m, &r->readies[m->index])) {
+        if (round_lacks_ready(r, k)) {
             return true;
         }
     }

@@ -89,17 +89,6 @@ void round_offer(struct round *r, uint64_t now_ms, struct out *out);
 /* The READYs that came before this round began count for probation now. */
 void round_count_early(struct round *r);
 
-/* ---- round/ready_of.c ------------------------------------------------- */
-
-/* Whether that READY is what the plan has of its member. */
-bool round_is_true_of(const struct plan_member *m, const struct ready_body *c);
-
-/* Whether the READY of that member which the plan is made of is here. */
-bool round_ready_stays(const struct round *r, uint32_t index);
-
-/* Ask who made the plan for the READYs of it that are not here. */
-void round_ready_ask(struct round *r, struct out *out);
-
 /* astray.c: `last` is the newest commit: note who rests after it. */
 void round_note_astray(struct round *r);
 
@@ -108,6 +97,21 @@ void round_note_astray(struct round *r);
 uint64_t round_astray(const struct round *r);
 bool round_shows_astray(const struct round *r);
 bool round_has_astray(const struct round *r, uint64_t mask);
+
+/* ---- round/ready_of.c ------------------------------------------------- */
+
+/* Whether that READY is what the plan has of its member. */
+bool round_is_true_of(const struct plan_member *m, const struct ready_body *c);
+
+/* Whether the READY of that member which the plan is made of is here. */
+bool round_ready_stays(const struct round *r, uint32_t index);
+
+/* Whether the READY that the plan has of its member number `rank` is not here,
+ * or is another one here. */
+bool round_lacks_ready(const struct round *r, uint32_t rank);
+
+/* Ask who made the plan for the READYs of it that are not here. */
+void round_ready_ask(struct round *r, struct out *out);
 
 /* ---- round/idle.c ------------------------------------------------------- */
 

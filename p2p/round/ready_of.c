@@ -41,7 +41,7 @@ static uint32_t rank_of(const struct round *r, uint32_t index)
     return k;
 }
 
-static bool lacks(const struct round *r, uint32_t rank)
+bool round_lacks_ready(const struct round *r, uint32_t rank)
 {
     const struct plan_member *m = &r->plan.body.members[rank];
 
@@ -54,7 +54,7 @@ bool round_ready_stays(const struct round *r, uint32_t index)
     uint32_t k = r->has_plan ? rank_of(r, index) : 0;
 
     return r->has_plan && r->plan.body.n_rollback == 0 &&
-           k < r->plan.body.n_members && !lacks(r, k);
+           k < r->plan.body.n_members && !round_lacks_ready(r, k);
 }
 
 static void send(struct round *r,
@@ -84,7 +84,7 @@ void round_ready_ask(struct round *r, struct out *out)
         return;
     }
     for (uint32_t k = 0; k < r->plan.body.n_members; k++) {
-        if (lacks(r, k)) {
+        if (round_lacks_ready(r, k)) {
             send(r, r->ballot->rows[maker], r->plan.body.members[k].index, NULL,
                  out);
         }
@@ -106,8 +106,9 @@ static void take(struct round *r, uint32_t index, const struct ready *said)
 {
     uint32_t k = rank_of(r, index);
 
-    if (k == r->plan.body.n_members || !lacks(r, k) || index == round_self(r) ||
-        said->body.epoch != r->epoch || said->body.round != r->round ||
+    if (k == r->plan.body.n_members || !round_lacks_ready(r, k) ||
+        index == round_self(r) || said->body.epoch != r->epoch ||
+        said->body.round != r->round ||
         !hash32_eq(&said->body.view, &r->ballot->hash) ||
         !hash32_eq(&said->body.state, &r->plan.body.state) ||
         !round_is_true_of(&r->plan.body.members[k], &said->body)) {

@@ -176,9 +176,8 @@ struct replica_outer {
     struct replica_passing passing;
     uint64_t most; /* elements of a piece */
     bool on;       /* there is memory for it */
-    bool current; /* phi, m are the state's; where tasks have a base phi is that
-                   */
-    float *half;  /* (n), of the GPU: a first half's gradient; NULL: none */
+    bool current;  /* phi (or the base of a task) and m are the state's */
+    float *half;   /* (n), of the GPU: a first half's gradient; NULL: none */
     /* A stage whose outer step is made in this process: phi (n) of the round,
      * of the GPU, for held-out text; NULL: none was read yet. */
     float *eval;
